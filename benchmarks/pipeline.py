@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from scipy.sparse.csgraph import connected_components
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
@@ -42,7 +43,6 @@ from benchmarks.nli_calls import SEEDS, simulated
 from benchmarks.sampling import END, STEPS, VOCABULARY, M, network
 from semcal.data.question import Question
 from semcal.grading.rules import RuleGrader
-from semcal.measures import components
 from semcal.models import CausalLanguageModel
 from semcal.models.distribution import temperature_of
 from semcal.models.nli import CrossEncoder
@@ -336,7 +336,8 @@ def _clustered(parts: Parts, question: str, texts: list[str], answers: Answers) 
         parts.nli(**inputs).logits.argmax(1).tolist()
     found = {(i, j) for i, j in pairs if answers.entailed(question, texts[i], texts[j])}
     same = [[texts[i] == texts[j] or {(i, j), (j, i)} <= found for j in range(M)] for i in range(M)]
-    return components(same)
+    _, label = connected_components(np.array(same), directed=False)
+    return [np.flatnonzero(label == number).tolist() for number in np.unique(label)]
 
 
 def results() -> list[dict[str, Any]]:

@@ -204,11 +204,22 @@ def select_candidates(candidates: Mapping[Any, Any], **options: Any) -> select.S
     return select.select(graded, **options)
 
 
-def fit_grid(model: Any, questions: Any, *, m: int = 10, seed: int = 0, **options: Any) -> Any:
-    """`fit_grid`, with m draws of a seed."""
-    return select.fit_grid(
-        model, questions, sampling=sampling_of(m=m, seed=seed, max_new_tokens=None), **options
-    )
+def fit_grid(
+    model: Any,
+    questions: Any,
+    *,
+    equivalence: Any,
+    temperatures: Sequence[float],
+    m: int = 10,
+    seed: int = 0,
+    by: str = "gain",
+    progress: Any = None,
+) -> select.TemperatureGrid:
+    """The temperatures that TS-grid chooses, with m draws of a seed."""
+    made = sampling_of(m=m, seed=seed, max_new_tokens=None)
+    cluster = ClusterConfig(equivalence, "components")
+    rows = select.rows_at_temperatures(model, questions, temperatures, made, cluster, progress=progress)
+    return select.choose_temperatures(rows, by=by)
 
 
 def rows_at_temperatures(

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 from scipy.stats import binom, kstest, norm
@@ -61,13 +61,13 @@ def plain_ace(p, c, bins):
     return total
 
 
-def plain_smooth_ece(p, c, end_weight, cells=1500, reach=np.inf):
+def plain_smooth_ece(p, c, cells=1500, reach=np.inf):
     """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection.
 
     With a `reach` of 0.5 the kernel is cut off there, and what is left of it has mass 1: as relplot does.
     """
     t = (np.arange(cells) + 0.5) / cells
-    weight = np.where((p == 0) | (p == 1), end_weight, 1.0)
+    weight = np.where((p == 0) | (p == 1), 0.5, 1.0)
 
     def at(width):
         images = [sign * p + 2 * j for j in (-2, -1, 0, 1, 2) for sign in (1, -1)]
@@ -93,14 +93,12 @@ def test_ace_is_the_definition(examples, bins):
     assert ace(*examples, bins=bins) == pytest.approx(plain_ace(*examples, bins), abs=1e-12)
 
 
-@pytest.mark.parametrize("end_weight", [0.5, 1.0])
 @pytest.mark.parametrize("seed", range(2))
-def test_smooth_ece_is_the_definition(end_weight, seed):
+def test_smooth_ece_is_the_definition(seed):
     rng = np.random.default_rng(seed)
     p = rng.choice(np.arange(11) / 10, 30) if seed % 2 else rng.uniform(size=30)
     c = (rng.uniform(size=30) < p**2).astype(float)
-    expected = plain_smooth_ece(p, c, end_weight)
-    assert smooth_ece(p, c, end_weight=end_weight) == pytest.approx(expected, abs=1e-4)
+    assert smooth_ece(p, c) == pytest.approx(plain_smooth_ece(p, c), abs=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -127,26 +125,13 @@ def test_at_large_widths_smooth_ece_is_the_definition_and_relplot_a_kernel_cut_a
     p = rng.uniform(0.01, 0.99, 300)
     c = (rng.random(300) < 0.5 + slope * (p - 0.5)).astype(float)
     assert smooth_ece(p, c) == pytest.approx(definition, abs=1e-3)
-    assert smooth_ece(p, c) == pytest.approx(plain_smooth_ece(p, c, 0.5), abs=1e-4)
-    cut = plain_smooth_ece(p, c, 0.5, reach=0.5)
+    assert smooth_ece(p, c) == pytest.approx(plain_smooth_ece(p, c), abs=1e-4)
+    cut = plain_smooth_ece(p, c, reach=0.5)
     assert cut == pytest.approx(package, abs=1e-3)
     relplot = pytest.importorskip("relplot.metrics")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert cut == pytest.approx(relplot.smECE(p, c), abs=1e-3)
-
-
-def test_the_weight_of_the_ends_reaches_one_cell_inwards():
-    """It goes linearly from `end_weight` at 1 to a whole weight at 1 - 1/1024."""
-
-    def at(value, end_weight):
-        p = np.r_[np.full(50, value), np.full(50, 0.5)]
-        c = np.r_[np.ones(45), np.zeros(5), np.ones(10), np.zeros(40)]
-        return smooth_ece(p, c, end_weight=end_weight)
-
-    assert at(1.0, 0.5) - at(1.0, 1.0) == pytest.approx(0.033, abs=1e-3)
-    assert at(1 - 0.5 / 1024, 0.5) - at(1 - 0.5 / 1024, 1.0) == pytest.approx(0.014, abs=1e-3)
-    assert at(1 - 1 / 1024, 0.5) == pytest.approx(at(1 - 1 / 1024, 1.0), abs=1e-12)
 
 
 @pytest.mark.parametrize(("above", "together"), [(9e-7, True), (1.2e-6, False)])
@@ -156,14 +141,6 @@ def test_a_value_up_to_a_millionth_above_an_edge_belongs_below_it(above, togethe
     apart = (0.9 + 0.2 + above) / 2
     same = abs(1 - 0.3 - above) / 2
     assert ece(p, c, bins=5) == pytest.approx(same if together else apart)
-
-
-@settings(max_examples=30)
-@given(EXAMPLES)
-def test_smooth_ece_with_whole_ends_is_at_most_the_error_without_smoothing(examples):
-    p, c = examples
-    exact = math.fsum(abs((c - p)[p == value].sum()) for value in np.unique(p)) / len(p)
-    assert smooth_ece(p, c, end_weight=1.0) <= exact + 1e-3
 
 
 # ---- The Brier score, gain and decompositions against scikit-learn, model-diagnostics and plain sums -------

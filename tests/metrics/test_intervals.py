@@ -147,17 +147,6 @@ class TestPairedTest:
         assert math.isnan(result.difference)
 
 
-class TestWeightsOfRuns:
-    def test_whole_weights_are_repetitions(self):
-        p, c = zip(*(drawn(seed, 80, lambda p: p**2) for seed in range(3)))
-        weighted = bootstrap(p, c, metrics=["ace", "auroc"], weights=[2, 1, 0], resamples=60)
-        repeated = bootstrap([p[0], p[0], p[1]], [c[0], c[0], c[1]], metrics=["ace", "auroc"], resamples=60)
-        for name, interval in weighted.items():
-            assert [interval.estimate, interval.low, interval.high] == pytest.approx(
-                [repeated[name].estimate, repeated[name].low, repeated[name].high]
-            )
-
-
 def share_held(metric, n, draw, worlds=150):
     """How often the interval holds the mean over outcomes of `draw` (n, rng) → confidences and chances."""
     p, chance = draw(300_000, np.random.default_rng(0))

@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from inspect import signature
 from itertools import product
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from semcal import measures, metrics
 from semcal.errors import InputError, SemcalError, UndefinedWarning, UsageError
 from semcal.metrics import (
-    agreement,
     auroc,
     bootstrap,
     correlations,
@@ -72,18 +68,12 @@ INPUTS: list[tuple[Any, tuple[Any, ...], str]] = [
     (partial(joint_bootstrap, groups=[["a"], ["b"]]), ({"it": PAIR},), "groups"),
     (partial(paired_test, groups=[1.0, math.nan]), (*PAIR, *PAIR), "groups"),
     (paired_test, (*PAIR, [0.1, 0.2, 0.3], [0, 1, 1]), "first: 2, second: 3"),
-    *(
-        (partial(bootstrap, metrics=["brier"], weights=weights), RUNS, "weights")
-        for weights in ([1], [1, -1], [0, 0], [1, math.inf], [1, math.nan])
-    ),
     *((mean_and_standard_error, (values,), "run") for values in ([], [[0.1, 0.2]], 0.5)),
     *((rank_volatility, ([[0.1, 0.2]], second), "shapes") for second in ([[0.1]], [0.1, 0.2])),
     (correlations, ({},), "questions"),
     (correlations, ({"a": [1, 2], "b": [1]},), "questions"),
     (correlations, ({"a": [[1]]},), "questions"),
     (correlations, ({"a": [1, math.nan], "b": [1, 2]},), "questions"),
-    (agreement, ([1, 0, 1], [1, 0]), "3 .* 2 "),
-    (agreement, ([1, 0], [1, 0.5]), r"correct\[1\] is 0.5"),
     (partial(risk_controlled_threshold, risk_limit=0.1), ([-2.0], [1]), "probability"),
 ]
 #: A function, its options, and a part of the message of a UsageError.
@@ -230,24 +220,11 @@ def test_log_likelihoods_that_are_no_numbers_are_refused(kind: str) -> None:
         measures.confidence(CLUSTERS, [REFUSED[kind](U[0]), U[1]], measure="L-SC")
 
 
-def test_log_likelihoods_whose_sums_would_overflow_are_refused() -> None:
-    with pytest.raises(InputError, match=r"question 1 .*-1e\+308"):
-        measures.confidence([[[0]], [[0, 1]]], [[-1.0], [-1e308, -1e308]], measure="B-SC")
-    sharp = {"t_alpha": 1e-20, "measure": "T-SC"}
-    with pytest.raises(UsageError, match="1e-20"):
-        measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1.0]], **sharp)
-    found = measures.confidence([[[0, 1], [2]]], [[-1e299, -1e299, -1e298]], measure="B-SC")
-    assert found.probabilities.tolist() == [0.0, 1.0]
-    with pytest.warns(UndefinedWarning, match="sample of likelihood 0"):
-        measures.confidence([[[0, 1]]], [[-np.inf, -1.0]], measure="B-SC")
-
-
 OF_OPTION: dict[str, Callable[[Any], object]] = {
     "bins": lambda x: metrics.ece(P, C, bins=x),
     "bins of a summary": lambda x: metrics.summary(P, C, bins=x),
     "bins of a floor": lambda x: metrics.noise_floor(P, C, bins=x),
     "bins of a diagram": lambda x: metrics.reliability_diagram(P, C, bins=x),
-    "end_weight": lambda x: metrics.smooth_ece(P, C, end_weight=x),
     "level": lambda x: metrics.bootstrap(P, C, level=x, resamples=3),
     "resamples": lambda x: metrics.bootstrap(P, C, resamples=x),
     "resamples of a test": lambda x: metrics.paired_test(P, C, P, C, resamples=x),
@@ -295,17 +272,11 @@ def test_options_that_are_numbers_of_another_kind_are_taken() -> None:
     assert same(found[0].probabilities, found[1].probabilities)
 
 
-def test_clusters_and_relations_of_texts_are_refused() -> None:
+def test_clusters_of_texts_are_refused() -> None:
     with pytest.raises(InputError, match="clusters"):
         measures.confidence([[["0", "1"]]])
     with pytest.raises(InputError, match="clusters"):
         measures.number_of_clusters([[[10**400]]])
-    for related in ([["yes", "no"], ["no", "yes"]], [[1, 0], [1]], [[1j]]):
-        with pytest.raises(InputError, match="related"):
-            measures.components(related)
-    with pytest.raises(InputError, match="related"):
-        measures.greedy([[1, None], [None, 1]])
-    assert measures.components(torch.eye(2, requires_grad=True)) == [[0], [1]]
 
 
 def test_numbers_nested_hundreds_deep_are_refused() -> None:
@@ -316,77 +287,9 @@ def test_numbers_nested_hundreds_deep_are_refused() -> None:
         metrics.ece(nested, [True])
 
 
-# ---- scikit-learn's names by keyword: the same result for every function, and refusals in words ------------
-
-FURTHER = {
-    "selective_accuracy": {"rejection": [0.2]},
-    "risk_controlled_threshold": {"risk_limit": 0.5},
-    "label_free_threshold": {"risk_limit": 0.5},
-    "bootstrap": {"resamples": 20},
-    "reliability_diagram": {"resamples": 20},
-    "summary": {"draws": 20},
-    "slices": {"values": ["a", "b", "a", "b"]},
-}
-
-
-def functions() -> dict[str, tuple[str, ...]]:
-    """Public functions of (confidence or score, correct) → the names of these two."""
-    found = {}
-    for name in metrics.__all__:
-        function = getattr(metrics, name)
-        if isinstance(function, FunctionType):
-            pair = tuple(signature(function).parameters)[:2]
-            if pair[1:] == ("correct",):
-                found[name] = pair
-    return found
-
-
-@pytest.mark.parametrize("name", functions())
-def test_scikit_learns_names_give_the_result_of_ours(name: str) -> None:
-    function, first = getattr(metrics, name), functions()[name][0]
-    p, c = ([P], [C]) if name == "summaries" else (P, C)
-    expected = repr(function(p, c, **FURTHER.get(name, {})))
-    assert repr(function(**{first: p, "correct": c}, **FURTHER.get(name, {}))) == expected
-    assert repr(function(y_true=c, y_prob=p, **FURTHER.get(name, {}))) == expected
-    if first == "score":
-        assert repr(function(y_true=c, y_score=p, **FURTHER.get(name, {}))) == expected
-    else:
-        with pytest.raises(UsageError, match="y_prob"):
-            function(y_true=c, y_score=p, **FURTHER.get(name, {}))
-
-
-def test_they_mean_what_they_mean_there() -> None:
-    assert metrics.brier(y_true=C, y_prob=P) == pytest.approx(brier_score_loss(y_true=C, y_proba=P))
-    assert metrics.auroc(y_true=C, y_score=P) == pytest.approx(roc_auc_score(y_true=C, y_score=P))
-
-
-@pytest.mark.parametrize("name", functions())
-@pytest.mark.parametrize(
-    ("args", "options"),
-    [
-        ((P,), {"y_true": C}),
-        ((P, C), {"y_true": C, "y_prob": P}),
-        ((), {"correct": C, "y_prob": P}),
-        ((), {"y_true": C}),
-    ],
-)
-def test_half_of_the_names_or_both_kinds_are_refused(name: str, args, options) -> None:
-    with pytest.raises(UsageError, match=f"{name} got y_"):
-        getattr(metrics, name)(*args, **options, **FURTHER.get(name, {}))
-
-
-def test_both_kinds_of_scores_are_refused_and_no_outcomes_where_they_are_needed() -> None:
-    with pytest.raises(UsageError, match="y_score"):
-        metrics.auroc(y_true=C, y_prob=P, y_score=P)
-    with pytest.raises(UsageError, match="y_true"):
-        metrics.ece(y_prob=P)
-    assert metrics.noise_floor(y_prob=P, draws=20).mean == metrics.noise_floor(P, draws=20).mean
-
-
 def test_a_warning_names_the_line_that_asked() -> None:
     calls = (
         lambda: metrics.auroc(P, [1] * 4),
-        lambda: metrics.auroc(y_true=[1] * 4, y_score=P),
         lambda: metrics.bootstrap(P, [1] * 4, metrics=["auroc"], resamples=5),
         lambda: metrics.mean_and_standard_error([0.5]),
     )

@@ -15,7 +15,6 @@ from semcal.errors import UndefinedWarning
 from semcal.metrics import (
     ace,
     auroc,
-    calibration_errors,
     ece,
     overview,
     selective_accuracy,
@@ -194,16 +193,3 @@ def test_a_row_of_a_table_counts_what_its_set_alone_counts(sets):
         np.testing.assert_array_equal(many.right[row, :distinct], one.right[0])
         assert not many.count[row, distinct:].any()
         assert (many.value[row, distinct:] == one.value[-1]).all()
-
-
-@settings(deadline=None)
-@given(data_sets(), st.sampled_from([0.5, 1.0]))
-def test_the_width_of_smooth_ece_is_that_of_fourteen_bisections(sets, end_weight):
-    table = frequency_tables(sets[0], sets[1].astype(np.float64))
-    smoothing = calibration_errors.smoothing_of(table, end_weight)
-    low, high = np.zeros(len(sets[0])), np.ones(len(sets[0]))
-    for _ in range(14):
-        middle = (low + high) / 2
-        wider = smoothing.error(middle) > middle
-        low, high = np.where(wider, middle, low), np.where(wider, high, middle)
-    np.testing.assert_array_equal(calibration_errors.bracket_width(smoothing), (low, high))

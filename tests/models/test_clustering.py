@@ -9,9 +9,11 @@ from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 import semcal
 from semcal.calibration.calibration import Calibration
@@ -19,7 +21,7 @@ from semcal.errors import InputError, UsageError
 from semcal.grading.grade import as_grader, grader_record
 from semcal.inputs import load_equivalence
 from semcal.meaning.rules import decide
-from semcal.measures import complete, components, greedy
+from semcal.measures.formulas import complete
 from semcal.models import clustering
 from semcal.models.clustering import cluster_answers
 from semcal.models.equivalence import ExactMatch
@@ -27,6 +29,25 @@ from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.text.normal_form import normal_form
 from tests.cli.invoking import semcal as command
 from tests.cli.invoking import write
+
+
+def components(related: Sequence[Sequence[bool]]) -> list[list[int]]:
+    """Connected components of a relation."""
+    _, label = connected_components(np.array(related), directed=False)
+    return [np.flatnonzero(label == number).tolist() for number in np.unique(label)]
+
+
+def greedy(related: Sequence[Sequence[bool]]) -> list[list[int]]:
+    """Each answer joins the first cluster whose first member it is equivalent to."""
+    clusters: list[list[int]] = []
+    for i in range(len(related)):
+        home = next((cluster for cluster in clusters if related[i][cluster[0]]), None)
+        if home is None:
+            clusters.append([i])
+        else:
+            home.append(i)
+    return clusters
+
 
 #: Those that take the samples as they come.
 LINKAGES = {"components": components, "greedy": greedy}

@@ -72,7 +72,7 @@ def tokens_of(one: Made) -> Tokens:
 
 
 def fit_any(one: Made, **options: Any) -> TemperatureFit:
-    return fit_temperatures(one.features, one.head, losses=ANY, resamples=1, **options)[0]
+    return fit_temperatures(one.features, one.head, losses=ANY, **options)[0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -100,10 +100,9 @@ def test_t_and_its_loss_are_those_of_brute_force(
 
 def test_with_one_reference_of_one_token_each_it_is_nll() -> None:
     one = made(3, questions=40, references=1, tokens=1, whole=False)
-    (nll,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)], resamples=40)
-    (fit,) = fit_temperatures(one.features, one.head, losses=ANY, resamples=40)
+    (nll,) = fit_temperatures(one.features, one.head, losses=[("NLL", None)])
+    (fit,) = fit_temperatures(one.features, one.head, losses=ANY)
     assert fit.temperature == pytest.approx(nll.temperature, rel=1e-6)
-    assert fit.resampled == pytest.approx(nll.resampled, rel=1e-4)
     assert fit.standard_error == pytest.approx(nll.standard_error, rel=1e-4)
     assert fit.right_draws == pytest.approx(nll.right_draws, rel=1e-4)
     for name in ("loss", "loss_at_one", "curvature"):
@@ -154,7 +153,6 @@ def test_of_two_minima_the_lower_one_is_taken(length: int, low: float, high: flo
     assert fit.temperature == pytest.approx(expected, rel=1e-5)
     assert fit.certificate.loss == pytest.approx(loss, rel=1e-6)
     assert not fit.certificate.at_bound
-    assert fit.resampled == pytest.approx([expected], rel=1e-4)
 
 
 @pytest.mark.parametrize(("target", "temperature"), [(0, 0.05), (5, 20.0)])

@@ -33,9 +33,7 @@ class World:
             log_probs=self.log_probs[index, features.targets.numpy()],
             groups=groups,
         )
-        (self.exact,) = fit_temperatures(
-            features, one.head, losses=[("NLL", None)], groups=groups, resamples=2
-        )
+        (self.exact,) = fit_temperatures(features, one.head, losses=[("NLL", None)], groups=groups)
         self.asked: list[float] = []
 
     def losses(self, beta: float) -> Array:

@@ -160,7 +160,7 @@ def test_an_audit_of_the_judge(server, tmp_path):
     _, (judge,), _ = command("grade", "--audit", file, "--grader", f"judge:{server.name}")
     assert (rules["agreement"], judge["agreement"]) == (0.75, 1.0)
     assert judge["grader"] == f"judge:{server.name}"
-    assert judge["interval"]["kappa"][0] < 1.0
+    assert judge["interval"]["agreement"][0] < 1.0
 
 
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")

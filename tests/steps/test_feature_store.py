@@ -16,7 +16,6 @@ import torch
 from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
-from semcal.models.features import row_counts
 from semcal.models.protocols import Prompt
 from semcal.recalibration import SE, FitFeatures, exact_solver, feature_store
 from semcal.recalibration.exact_solver import mean_loss_of
@@ -147,44 +146,6 @@ def test_a_changed_folder_is_refused_or_gives_the_same_features(tmp_path: Path, 
         shutil.rmtree(folder)
     assert counts["refused"] > 100
     assert counts["the same"] > 10
-
-
-def _about_passages(length: int) -> list[Prompt]:
-    """Five prompts: two questions about one passage, two about another, and one about none."""
-    before, one, other = (1, 2), tuple(range(10, 10 + length)), tuple(range(200, 200 + length))
-    owns = [(*one, 5, 6), (*other, 5), (*one, 7, 8, 9), (3, 4), (*other, 5, 6)]
-    return [Prompt(f"p{number}", (*before, *own)) for number, own in enumerate(owns)]
-
-
-class Numbering:
-    """A model whose state of a token is its question's number and its place."""
-
-    name, revision, width, dtype = "numbering", "0", 2, "float32"
-
-    def features(self, prompts, answers, *, whole, shared):
-        own = [len(prompt.token_ids) - shared for prompt in prompts]
-        rows = [
-            torch.stack([torch.full((count,), float(prompt.question_id[1:])), torch.arange(float(count))], 1)
-            for prompt, count in zip(prompts, row_counts(own, answers, whole=whole))
-        ]
-        return FitFeatures.from_states(torch.cat(rows), own, answers, prefix=torch.zeros(shared, 2))
-
-
-def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path: Path) -> None:
-    """Questions 2 and 4 read the passages of 0 and 1, all but what is their own; the block size is 3."""
-    length, model = feature_store.PASSAGE + 6, Numbering()
-    prompts, answers = _about_passages(length), [[(1, 2, 3)], [(1, 2)], [(1, 2)], [(1,)], [(1, 2, 3)]]
-    wanted = Manifest.of(model, prompts, answers, data_hash="d", prompt_hash="p", whole=True)
-    found = stored_features(tmp_path, wanted, model, prompts, answers)
-    alone = [length + 2, length + 1, length + 3, 2, length + 2]
-    assert wanted.rows == 2 + sum(alone) - length - (length + 1) + sum(len(a) - 1 for (a,) in answers)
-    batch = found.sequences(torch.arange(5))
-    for number, (count, (answer,)) in enumerate(zip(alone, answers)):
-        sequence = batch.states[number, : count + len(answer) - 1]
-        assert sequence[:, 1].tolist() == list(range(len(sequence)))
-        passage = {2: (0, length), 4: (1, length + 1)}.get(number, (number, 0))
-        assert sequence[:, 0].tolist() == [passage[0]] * passage[1] + [number] * (len(sequence) - passage[1])
-    assert found.predicting(2).tolist() == [*range(found.prompt_start[2] + 2, found.prompt_start[2] + 4)]
 
 
 def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Formulas on clusters of sampled answers: the seven measures, entropies, clusters of a relation."""
+"""Formulas on clusters of sampled answers: the seven measures and entropies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from semcal.measures.formulas import (
     ClusterStatistics,
     Measure,
     SemanticConfidence,
-    complete,
-    components,
     confidence,
-    greedy,
     number_of_clusters,
     predictive_entropy,
     semantic_entropy_monte_carlo,
@@ -22,10 +19,7 @@ __all__ = [
     "ClusterStatistics",
     "Measure",
     "SemanticConfidence",
-    "complete",
-    "components",
     "confidence",
-    "greedy",
     "number_of_clusters",
     "predictive_entropy",
     "semantic_entropy_monte_carlo",

@@ -19,9 +19,9 @@ from typing import Literal, TypeVar, overload
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from semcal.arrays import Floats, as_numbers, as_option
+from semcal.arrays import Floats, as_option
 from semcal.errors import InputError, UndefinedWarning, UsageError, shown
 from semcal.registry import Catalogue, check_name
 
@@ -32,8 +32,6 @@ LogLikelihoods = Sequence[Sequence[float]] | NDArray[np.floating]
 
 #: Largest log-likelihood above zero that passes as a rounding error.
 ABOVE_ZERO = 1e-6
-#: Smallest finite log-likelihood: sums of smaller numbers overflow.
-LEAST = -1e300
 #: Maximum difference of tied cluster probabilities, so that rounding does not choose the answer.
 TIE = 1e-9
 #: Maximum difference of equal logarithms of summed likelihoods; of equal clusters the first wins.
@@ -105,21 +103,20 @@ def lay_out(clusters: ClusterLists, ids: Sequence[str] | None = None) -> Cluster
         samples = numbers.astype(np.int64)
     of_cluster = _owners(k)
     of_sample = np.repeat(of_cluster, size)
-    key = "clusters"
-    _refuse(key, of_sample[samples != numbers], "has a sample index that is not an integer. Correct it", ids)
-    _refuse(
-        key, np.flatnonzero(k == 0), "has no clusters. Remove the question, or add at least one sample", ids
-    )
-    _refuse(key, of_cluster[size == 0], "has an empty cluster. Remove the cluster", ids)
+
+    def check_partition(*invalid: Ints) -> None:
+        for questions in invalid:
+            if len(questions):
+                value = shown(clusters[int(questions[0])])
+                why = f"has {value}. Put each of the samples 0..m-1 into one cluster"
+                _refuse("clusters", questions, why, ids)
+
+    check_partition(of_sample[samples != numbers], np.flatnonzero(k == 0), of_cluster[size == 0])
     offsets, starts = _cumulative(k), _cumulative(size)[:-1]
     m = _by_segment(np.add, size, offsets[:-1])
     place = np.repeat(_cumulative(m)[:-1], m) + samples
-    outside = (samples < 0) | (samples >= np.repeat(m, m))
-    numbering = "has a sample index outside 0..m-1 (m samples in its clusters). Number the samples from 0"
-    _refuse(key, of_sample[outside], numbering, ids)
-    times = np.bincount(place, minlength=len(samples))
-    twice = of_sample[times[place] > 1] if (times != 1).any() else times[:0]
-    _refuse(key, twice, "has a sample in two clusters. Assign each sample to one cluster", ids)
+    check_partition(of_sample[(samples < 0) | (samples >= np.repeat(m, m))])
+    check_partition(of_sample[np.bincount(place, minlength=len(samples))[place] > 1])
     first_sample = _by_segment(np.minimum, samples, starts)
     return ClusterLayout(
         offsets=offsets, m=m, size=size, starts=starts, first_sample=first_sample, order=place
@@ -169,15 +166,13 @@ def _flat_log_likelihoods(
     key = "log_likelihoods"
     values, m = _flat_numbers(log_likelihoods, key)
     _refuse(key, np.flatnonzero(m == 0), "has no samples. Remove the question, or add a sample", ids)
-    bad = np.flatnonzero(np.isnan(values) | (values > ABOVE_ZERO) | ((values < LEAST) & (values > -np.inf)))
+    bad = np.flatnonzero(np.isnan(values) | (values > ABOVE_ZERO))
     if len(bad):
-        remedy = (
-            f"sums of numbers below {LEAST:g} overflow. Pass -inf for a sample of likelihood 0"
-            if values[bad[0]] < LEAST
-            else "expected the natural logarithm of a probability, a number <= 0 or -inf. Correct the value, "
-            "or omit log_likelihoods and use only E-SC"
+        why = (
+            f"has log-likelihood {values[bad[0]]}; expected the natural logarithm of a probability, a number "
+            "<= 0 or -inf. Correct the value, or omit log_likelihoods and use only E-SC"
         )
-        _refuse(key, _owners(m)[bad], f"has log-likelihood {values[bad[0]]}; {remedy}", ids)
+        _refuse(key, _owners(m)[bad], why, ids)
     best = _by_segment(np.maximum, values, _cumulative(m)[:-1])
     none_finite = "has log-likelihood -inf for every sample. Pass at least one finite log-likelihood"
     _refuse(key, np.flatnonzero(best == -np.inf), none_finite, ids)
@@ -551,20 +546,13 @@ def _tie_weights(layout: ClusterLayout, ties: str | Sequence[Sequence[float]]) -
 
 
 def _distribution(measure: Measure, statistics: ClusterStatistics, alpha: float) -> tuple[Floats, Floats]:
-    """Return the distribution over the clusters of each question, and its maximum; NaN if it is null.
-
-    UsageError if scores overflow.
-    """
+    """Return the distribution over the clusters of each question, and its maximum; NaN if it is null."""
     layout = statistics.layout
     if measure.probabilities is not None:
         probabilities = measure.probabilities(statistics)
         return probabilities, layout.question_max(probabilities)
     with np.errstate(over="ignore"):
         scores = measure.log_score(statistics, alpha)  # -inf for a likelihood of 0
-    if np.isinf(scores).any() and (np.isinf(scores) & np.isfinite(statistics.sum_log)).any():
-        raise UsageError(
-            f"{measure.parameter}: the scores of {measure.name} overflow at {alpha:g}. Pass a value nearer 1"
-        )
     top = layout.question_max(scores)
     shifted = np.exp(scores - layout.spread(np.where(top > -np.inf, top, 0.0)))
     total = np.where(top > -np.inf, layout.question_sum(shifted), np.nan)
@@ -737,63 +725,20 @@ def semantic_entropy_monte_carlo(
 # ---- Clusters of a relation --------------------------------------------------------------------------------
 
 
-def components(related: ArrayLike) -> list[list[int]]:
-    """Return the connected components of the relation: chains of equivalent answers share a cluster.
-
-    `related` is array_like of bool, shape (n, n): related[i, j] is true if answers i and j are equivalent.
-    The diagonal is ignored; InputError if `related` is not square or not symmetric. The result is a partition
-    of 0..n-1, members ascending, clusters in the order of their first member.
-
-    Answer 2 is equivalent to 1, and 1 to 0, so all three form one cluster, although 0 and 2 are not directly
-    equivalent:
-
-    >>> components([[1, 1, 0], [1, 1, 1], [0, 1, 1]])
-    [[0, 1, 2]]
-    """
-    relation = _checked(related)
-    if not len(relation):
-        return []
-    _, label = scipy.sparse.csgraph.connected_components(relation, directed=False)
-    return _clusters(label)
-
-
-def greedy(related: ArrayLike) -> list[list[int]]:
-    """Return greedy clusters: each answer joins the first cluster whose first member it is equivalent to.
-
-    The argument, the result and the errors are the same as in :func:`components`.
-
-    Source: Kuhn, Gal and Farquhar (2023), Semantic Uncertainty, ICLR, algorithm 1.
-
-    >>> greedy([[1, 1, 0], [1, 1, 1], [0, 1, 1]])
-    [[0, 1], [2]]
-    """
-    relation = _checked(related)
-    clusters: list[list[int]] = []
-    for i in range(len(relation)):
-        home = next((cluster for cluster in clusters if relation[i, cluster[0]]), None)
-        if home is None:
-            clusters.append([i])
-        else:
-            home.append(i)
-    return clusters
-
-
-def complete(related: ArrayLike) -> list[list[int]]:
+def complete(related: Sequence[Sequence[bool]]) -> list[list[int]]:
     """Return clusters by complete linkage: all answers of a cluster are equivalent.
 
-    Pairs of equivalent answers are visited in descending order of the Jaccard index of the two answers' sets
-    of equivalent answers, ties in index order. The clusters of a pair merge if all pairs between them are
-    equivalent. No two of the resulting clusters could merge. A transitive relation yields its components.
-
-    The argument, the result and the errors are the same as in :func:`components`.
+    `related` (n, n) is symmetric, and true on the diagonal. The clusters are a partition of 0..n-1, in the
+    order of their first members. Pairs of equivalent answers are visited in descending order of the Jaccard
+    index of the two answers' sets of equivalent answers, ties in index order. The clusters of a pair merge if
+    all pairs between them are equivalent. A transitive relation yields its components.
 
     Answer 3 is equivalent to 2, but not to 0 and 1:
 
     >>> complete([[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]])
     [[0, 1, 2], [3]]
     """
-    relation = _checked(related)
-    relation = relation | np.eye(len(relation), dtype=bool)
+    relation = np.array(related, dtype=bool).reshape(len(related), len(related))
     size = relation.sum(axis=1)
     shared = relation.astype(int) @ relation
     sureness = shared / (size[:, None] + size - shared)
@@ -803,31 +748,6 @@ def complete(related: ArrayLike) -> list[list[int]]:
         second = label == label[j]
         if relation[np.ix_(label == label[i], second)].all():
             label[second] = label[i]
-    return _clusters(label)
-
-
-def _checked(related: ArrayLike) -> NDArray[np.bool_]:
-    """Return the relation as a square, symmetric array of bool."""
-    numbers = as_numbers(related, "related")
-    if np.isnan(numbers).any():
-        raise InputError("related: got NaN or null. Pass true or false for each pair of answers")
-    relation: NDArray[np.bool_] = numbers != 0
-    if relation.size == 0:
-        return np.zeros((0, 0), bool)
-    if relation.ndim != 2 or relation.shape[0] != relation.shape[1]:
-        raise InputError(f"related: got shape {relation.shape}. Pass a square matrix (n, n)")
-    one_way = np.argwhere(relation & ~relation.T)
-    if len(one_way):
-        i, j = one_way[0].tolist()
-        raise InputError(
-            f"related[{i}, {j}] is true and related[{j}, {i}] is false; equivalence is symmetric. "
-            "Combine the directions first (entails & entails.T)"
-        )
-    return relation
-
-
-def _clusters(label: NDArray[np.integer]) -> list[list[int]]:
-    """Return the members of each label, in order of first appearance."""
     members: dict[int, list[int]] = {}
     for i, name in enumerate(label.tolist()):
         members.setdefault(name, []).append(i)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from semcal.arrays import Floats, as_option
-from semcal.metrics.frequencies import FrequencyTable, both_names, check_bins, probability_table
+from semcal.arrays import Floats
+from semcal.metrics.frequencies import FrequencyTable, check_bins, probability_table
 
 #: A value above a bin edge by no more than this belongs to the bin below: float32 must not change bins.
 ABOVE_EDGE = 1e-6
@@ -44,7 +44,6 @@ class Corp:
     unc: float
 
 
-@both_names
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute the expected calibration error (ECE) over bins of equal width.
 
@@ -84,7 +83,6 @@ def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ece_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
-@both_names
 def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute the adaptive calibration error (ACE) over bins of equal mass.
 
@@ -101,44 +99,35 @@ def ace(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     return float(ace_of(probability_table(confidence, correct), check_bins(bins))[0])
 
 
-@both_names
-def smooth_ece(confidence: ArrayLike, correct: ArrayLike, *, end_weight: float = 0.5) -> float:
+def smooth_ece(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the smooth calibration error (SmoothECE) with a Gaussian kernel of adaptive width.
 
     .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Bigl|\frac1N \sum_i (c_i - p_i)\, K_\sigma(t, p_i)\Bigr| \,dt,
               \qquad \mathrm{smECE} = \mathrm{smECE}_{\sigma^*}, \quad \mathrm{smECE}_{\sigma^*} = \sigma^*,
 
     K is the Gaussian kernel reflected at 0 and 1. There is one fixed point, because the error falls with the
-    width. Result, errors and the other parameters are those of :func:`ece`.
+    width. Parameters, result and errors are those of :func:`ece`.
 
     Source: Błasiok and Nakkiran (2024), Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing,
     ICLR.
-
-    Parameters
-    ----------
-    end_weight : float
-        Weight of the confidences 0 and 1. The weight is 1 from a distance of 1/1024, and linear in between.
-        The formula has 1. The default 0.5 is the weight in the authors' package (relplot), which computed the
-        published values.
 
     Notes
     -----
     The residuals are distributed over a grid of 1,025 points and smoothed in the cosine basis, in which the
     reflected kernel is diagonal. The fixed point is found to 2^-15. The error of the grid is below 1e-4.
 
-    The kernel is the whole Gaussian. relplot cuts it off at a distance of 0.5, which increases its value if
-    the width is above about 0.2 (docs/metrics.md).
+    Confidences of 0 and 1 have half the weight, linearly up to the whole weight at a distance of 1/1024, as
+    in the authors' package (relplot), which computed the published values. The kernel is the whole Gaussian.
+    relplot cuts it off at a distance of 0.5, which increases its value if the width is above about 0.2.
 
     Examples
     --------
     >>> round(smooth_ece([0.9] * 10, [1] * 6 + [0] * 4), 4)
     0.3
     """
-    weight = as_option(end_weight, "end_weight", "a positive number, such as 0.5 or 1", low=0)
-    return float(smooth_ece_of(probability_table(confidence, correct), weight)[0])
+    return float(smooth_ece_of(probability_table(confidence, correct))[0])
 
 
-@both_names
 def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the Brier score, the mean squared error of the confidence.
 
@@ -153,7 +142,6 @@ def brier(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(brier_of(probability_table(confidence, correct))[0])
 
 
-@both_names
 def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the gain, accuracy - Brier score: the value of confidences to a user who may abstain.
 
@@ -179,7 +167,6 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(gain_of(probability_table(confidence, correct))[0])
 
 
-@both_names
 def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
     r"""Decompose the Brier score into reliability, resolution and uncertainty over unique confidence values.
 
@@ -209,7 +196,6 @@ def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecom
     )
 
 
-@both_names
 def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
     r"""Decompose the Brier score into miscalibration, discrimination and uncertainty (CORP).
 
@@ -244,9 +230,15 @@ def ace_of(t: FrequencyTable, bins: int) -> Floats:
     return error
 
 
-def smooth_ece_of(t: FrequencyTable, end_weight: float = 0.5) -> Floats:
-    """Return the SmoothECE of each row."""
-    low, high = bracket_width(smoothing := smoothing_of(t, end_weight))
+def smooth_ece_of(t: FrequencyTable) -> Floats:
+    """Return the SmoothECE of each row: the error at the width that equals it, found by bisection."""
+    smoothing = smoothing_of(t)
+    low = np.zeros(len(smoothing.mass))
+    high = low + 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_wider = smoothing.error(middle) > middle
+        low, high = np.where(is_wider, middle, low), np.where(is_wider, high, middle)
     return smoothing.error((low + high) / 2)
 
 
@@ -329,14 +321,12 @@ def running_sum_at(count: Floats, total: Floats, ranks: Floats) -> Floats:
 # ---- Residuals smoothed by a Gaussian kernel ---------------------------------------------------------------
 #: Number of cells of the grid on [0, 1] on which residuals are smoothed.
 CELLS = 1024
-#: The error of the width is at most 1 / (2 WIDTHS).
-WIDTHS = 2**14
+#: The error of the width is at most 2^-15.
+BISECTIONS = 14
 #: A cosine times exp of less than this is lost in rounding.
 NEGLIGIBLE = -45.0
 #: Minimum number of cells per width of the kernel on which smoothed residuals are integrated.
 FINENESS = 12
-#: Smallest width at which the search begins, as narrow kernels need fine grids.
-BEGIN = WIDTHS // 32
 
 _DECAY = -0.5 * (np.pi * np.arange(CELLS + 1)) ** 2
 
@@ -348,60 +338,32 @@ class SmoothedResiduals:
     cosines: Floats  # [B, CELLS + 1]
     mass: Floats  # [B] weight of all examples
 
-    def error(self, width: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
+    def error(self, width: Floats) -> Floats:
         """Return the integral at one width for each of the rows, on the coarsest sufficient grid."""
-        places = np.arange(len(self.mass))[rows]
         cells = np.minimum(2 ** np.ceil(np.log2(FINENESS / width)).astype(np.intp), CELLS)
         total = np.empty(len(width))
         for count in np.unique(cells):
-            places_alike = np.flatnonzero(cells == count)
-            chosen, widths = places[places_alike], width[places_alike]
+            rows = np.flatnonzero(cells == count)
+            widths = width[rows]
             needed = 1 + min(int(np.sqrt(-2 * NEGLIGIBLE) / (np.pi * widths.min())), int(count))
-            smoothed = np.zeros((len(chosen), count + 1))
-            smoothed[:, :needed] = self.cosines[chosen, :needed] * np.exp(
+            smoothed = np.zeros((len(rows), count + 1))
+            smoothed[:, :needed] = self.cosines[rows, :needed] * np.exp(
                 _DECAY[:needed] * widths[:, None] ** 2
             )
             values = np.abs(_cosine_transform(smoothed)) / (2 * count)
             integral = values[:, 1:-1].sum(-1) + (values[:, 0] + values[:, -1]) / 2  # by trapezoids
-            total[places_alike] = integral / self.mass[chosen]
+            total[rows] = integral / self.mass[rows]
         return total
 
 
-def smoothing_of(t: FrequencyTable, end_weight: float) -> SmoothedResiduals:
-    """Transform the residuals of each data set of a table into the cosine basis."""
-    residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
-    residuals[:, [0, -1]] *= 2 * end_weight  # the ends are half cells: with weight 1 they count whole
-    count[:, [0, -1]] *= end_weight
-    return SmoothedResiduals(_cosine_transform(residuals), count.sum(-1))
+def smoothing_of(t: FrequencyTable) -> SmoothedResiduals:
+    """Transform the residuals of each data set of a table into the cosine basis.
 
-
-def bracket_width(smoothing: SmoothedResiduals) -> tuple[Floats, Floats]:
-    """Return the two neighboring widths k / WIDTHS that enclose each row's fixed point.
-
-    Regula falsi on whole k finds the result of 14 bisections of [0, 1] in about four steps. By the Illinois
-    rule, an end that stays twice in a row counts half. The search begins at the gap between mean confidence
-    and accuracy, below which no width takes the error, unless the gap is very small.
+    The ends of the grid are half cells. Residuals there would count twice, and have half the weight.
     """
-    gap = np.abs(smoothing.cosines[:, 0]) / (2 * smoothing.mass)  # the smallest error at any width
-    low = np.zeros(len(gap))
-    high = low + WIDTHS
-    above, below = gap, gap - 1.0  # error less width, at low and at high
-    side = np.zeros(len(gap))
-    rows, least = np.arange(len(gap)), BEGIN
-    while len(rows):
-        share = above[rows] / (above[rows] - below[rows])
-        k = np.rint(low[rows] + (high[rows] - low[rows]) * share)
-        k = np.clip(k, np.maximum(low[rows] + 1, least), high[rows] - 1)
-        error = smoothing.error(k / WIDTHS, rows)
-        excess, last = error - k / WIDTHS, side[rows]
-        wider, unseen = excess > 0, low[rows] == 0
-        low[rows], high[rows] = np.where(wider, k, low[rows]), np.where(wider, high[rows], k)
-        above_high = np.where(unseen, error, np.where(last < 0, above[rows] / 2, above[rows]))
-        above[rows] = np.where(wider, excess, above_high)
-        below[rows] = np.where(wider, np.where(last > 0, below[rows] / 2, below[rows]), excess)
-        side[rows] = np.where(wider, 1.0, -1.0)
-        rows, least = rows[high[rows] - low[rows] > 1], 0
-    return low / WIDTHS, high / WIDTHS
+    residuals, count = (_on_grid(t, mass) for mass in (t.residual, t.count))
+    count[:, [0, -1]] /= 2
+    return SmoothedResiduals(_cosine_transform(residuals), count.sum(-1))
 
 
 def _cosine_transform(rows: Floats) -> Floats:

@@ -13,7 +13,6 @@ from semcal.errors import UsageError, naming_extra
 from semcal.metrics.calibration_errors import equal_width_bin, running_sum_at
 from semcal.metrics.frequencies import (
     FrequencyTable,
-    both_names,
     check_bins,
     probability_table,
     score_table,
@@ -66,7 +65,6 @@ class ReliabilityDiagram:
         return _with_legend(ax, "upper left")
 
 
-@both_names
 def reliability_diagram(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -165,7 +163,6 @@ class SelectiveAccuracy:
         return _with_legend(ax, "lower left")
 
 
-@both_names
 def selective_accuracy(
     score: ArrayLike,
     correct: ArrayLike,

@@ -8,26 +8,23 @@ set, a resample, or a data set with simulated outcomes, so that one definition s
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
-from inspect import Parameter, currentframe, signature
+from functools import cached_property
+from inspect import currentframe
 from itertools import repeat
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from semcal.arrays import Floats, as_numbers, as_option
-from semcal.errors import InputError, UndefinedWarning, UsageError
+from semcal.errors import InputError, UndefinedWarning
 
 GroupLabels = Sequence[Hashable] | NDArray[Any]
 Groups = NDArray[np.intp]
 """The number of each question's group: 0, 1, … in order of first appearance."""
-
-P = ParamSpec("P")
-R = TypeVar("R", covariant=True)
 
 #: A probability outside [0, 1] by no more than this is a rounding error and is clipped.
 OUTSIDE = 1e-6
@@ -37,55 +34,6 @@ FEW = 2000
 AT_A_TIME = 2**15
 #: Number of resamples per call of the random generator.
 CHUNK = 50
-
-
-class BothNames(Protocol[P, R]):
-    """A function of (confidence or score, correct) that also takes y_prob or y_score, and y_true."""
-
-    @overload
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    @overload
-    def __call__(self, *, y_true: ArrayLike, y_prob: ArrayLike, **options: Any) -> R: ...
-
-    @overload
-    def __call__(self, *, y_true: ArrayLike, y_score: ArrayLike, **options: Any) -> R: ...
-
-
-def both_names(function: Callable[P, R]) -> BothNames[P, R]:
-    """Let a function of (confidence or score, correct) also take scikit-learn's argument names.
-
-    `y_prob` (or `y_score`, if any score is allowed) is the first argument, `y_true` the second. They are
-    keywords only, because scikit-learn has them in another order. UsageError if one of them is missing, or
-    given together with its own name.
-
-    >>> from semcal.metrics import brier
-    >>> brier(y_true=[1, 0], y_prob=[0.9, 0.6]) == brier([0.9, 0.6], [1, 0])
-    True
-    >>> brier(y_true=[1, 0])
-    Traceback (most recent call last):
-    semcal.errors.UsageError: brier got y_true; give y_prob and y_true, or confidence and correct
-    """
-    first, second = list(signature(function).parameters.values())[:2]
-    firsts = ("y_prob", "y_score") if first.name == "score" else ("y_prob",)
-    names = dict.fromkeys(firsts, first.name) | {"y_true": second.name}
-    needs_both = second.default is Parameter.empty
-
-    @wraps(function)
-    def with_both(*args: Any, **options: Any) -> Any:
-        aliases = [alias for alias in ("y_prob", "y_score", "y_true") if alias in options]
-        own = bool(args) or first.name in options or second.name in options
-        values = [alias for alias in aliases if alias in firsts]
-        complete = len(values) == 1 and ("y_true" in aliases or not needs_both)
-        if aliases and (own or not complete or not set(aliases) <= set(names)):
-            raise UsageError(
-                f"{getattr(function, '__name__', 'this function')} got {' and '.join(aliases)}"
-                f"{' beside arguments of its own names' * own}; give {' or '.join(firsts)} and y_true, or "
-                f"{first.name} and {second.name}"
-            )
-        return function(*args, **{names.get(key, key): value for key, value in options.items()})
-
-    return with_both
 
 
 def check_same_length(values: Floats, correct: Floats) -> None:
@@ -165,7 +113,6 @@ class ScoredRuns:
     confidences: Sequence[Floats]  # R times [N]; the scores if any score is allowed
     scores: Sequence[Floats]  # R times [N], for rankings
     correct: Sequence[Floats]
-    weights: Floats | None  # [R] weight of each run in the mean, equal by default
 
     @classmethod
     def of(
@@ -175,9 +122,8 @@ class ScoredRuns:
         score: ArrayLike | None = None,
         *,
         any_score: bool = False,
-        weights: ArrayLike | None = None,
     ) -> Self:
-        """Check arrays of shape (N,) or (R, N), and weights of shape (R,)."""
+        """Check arrays of shape (N,) or (R, N)."""
         outcomes = [as_correct(row) for row in _rows(correct, "correct")]
         scores = [as_scores(row, "score") for row in _rows(confidence if score is None else score, "score")]
         probabilities = scores
@@ -191,8 +137,7 @@ class ScoredRuns:
                 )
             for pair in zip(values, outcomes):
                 check_same_length(*pair)
-        shares = None if weights is None else _shares(weights, len(outcomes))
-        return cls(probabilities, scores, outcomes, shares)
+        return cls(probabilities, scores, outcomes)
 
     @property
     def n(self) -> int:
@@ -207,16 +152,6 @@ def _rows(values: ArrayLike, argument: str) -> list[Floats]:
             f"{argument} has shape {array.shape}; expected (N,) for one run or (R, N) for several"
         )
     return list(np.atleast_2d(array))
-
-
-def _shares(weights: ArrayLike, runs: int) -> Floats:
-    values = as_scores(weights, "weights")
-    if len(values) != runs or (values < 0).any() or not 0 < values.sum() < np.inf:
-        raise InputError(
-            f"weights is {values.tolist()}; expected {runs} finite numbers of at least 0, not all 0"
-        )
-    shares: Floats = values / values.sum()
-    return shares
 
 
 def _vector(values: ArrayLike, argument: str) -> Floats:

@@ -1,4 +1,4 @@
-"""Errors over runs, intervals and tests over questions, tests of slices, and the agreement of a grader.
+"""Errors over runs, intervals and tests over questions, and tests of slices.
 
 The standard error over runs measures the effect of sampling new answers to the same questions. The interval
 over questions measures the effect of other questions. Neither replaces the other.
@@ -25,7 +25,6 @@ from semcal.metrics.frequencies import (
     as_correct,
     as_groups,
     as_pairs,
-    both_names,
     check_bins,
     check_same_length,
     draw_counts,
@@ -262,14 +261,12 @@ def joint_bootstrap(
     return _bootstrapped(runs, names, groups, bins, level, resamples, seed)
 
 
-@both_names
 def bootstrap(
     confidence: ArrayLike,
     correct: ArrayLike,
     *,
     metrics: Sequence[str] | None = None,
     score: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
     groups: GroupLabels | None = None,
     bins: int = 15,
     level: float = 0.95,
@@ -317,8 +314,6 @@ def bootstrap(
         Keys of :func:`semcal.metrics.summary` other than n; all of them by default.
     score : array_like of float, same shape, optional
         Scores for AUROC, AURAC and PRR; the confidence by default.
-    weights : array_like of float, shape (R,), optional
-        Weight of each run in the mean; equal by default.
     groups : sequence of N labels, optional
         Group of each question, a text or a number. By default, each question is its own group. With fewer
         than about 30 groups, the interval is too narrow; with one group, there is none.
@@ -352,7 +347,7 @@ def bootstrap(
     (0.0, True)
     """
     names = [check_name(name, METRICS, what="metric") for name in (METRICS if metrics is None else metrics)]
-    runs = ScoredRuns.of(confidence, correct, score, weights=weights)
+    runs = ScoredRuns.of(confidence, correct, score)
     joint = _bootstrapped({None: runs}, names, groups, bins, level, resamples, seed)
     return {name: joint.interval(None, name) for name in names}
 
@@ -500,10 +495,7 @@ def _averages(
             plain = [name for name in metrics if not METRICS[name].ranks]
             values |= measure_rows(tabulate(confidence, correct), plain, bins)
         by_run.append(values)
-    return {
-        name: np.average([values[name] for values in by_run], axis=0, weights=runs.weights)
-        for name in metrics
-    }
+    return {name: np.mean([values[name] for values in by_run], axis=0) for name in metrics}
 
 
 def _calibrated_errors(
@@ -526,7 +518,8 @@ def _calibrated_errors(
 
     def errors(key: _Key, metric: str) -> Floats:
         values = [measure_rows(table, [metric], bins)[metric] for table in tables(key)]
-        return np.average(values, axis=0, weights=methods[key].weights)
+        mean: Floats = np.mean(values, axis=0)
+        return mean
 
     return errors
 
@@ -606,7 +599,6 @@ class Slice:
     kept: bool | None = None
 
 
-@both_names
 def slices(
     confidence: ArrayLike,
     correct: ArrayLike,

@@ -31,7 +31,6 @@ from semcal.metrics.frequencies import (
     as_groups,
     as_pairs,
     as_probabilities,
-    both_names,
     check_bins,
     draw_uniforms,
     frequency_tables,
@@ -163,7 +162,6 @@ def measure_rows(t: FrequencyTable, metrics: Collection[str], bins: int) -> dict
     return dict(zip(metrics, map(np.concatenate, zip(*rows))))
 
 
-@both_names
 def summary(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -214,7 +212,6 @@ def summary(
     return numbers
 
 
-@both_names
 def summaries(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, draws: int = 0, seed: int = 0
 ) -> dict[str, Floats]:
@@ -263,7 +260,6 @@ class NoiseFloor:
     draws: int
 
 
-@both_names
 def noise_floor(
     confidence: ArrayLike,
     correct: ArrayLike | None = None,

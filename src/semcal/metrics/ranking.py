@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike
 
 from semcal.arrays import Floats, as_numbers
 from semcal.errors import InputError
-from semcal.metrics.frequencies import FrequencyTable, both_names, score_table, warn_undefined
+from semcal.metrics.frequencies import FrequencyTable, score_table, warn_undefined
 
 
-@both_names
 def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute AUROC: the probability that a correct answer scores above a wrong one; ties count half.
 
@@ -52,7 +51,6 @@ def auroc(score: ArrayLike, correct: ArrayLike) -> float:
     return value
 
 
-@both_names
 def aurac(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the area under the rejection-accuracy curve (AURAC).
 
@@ -68,7 +66,6 @@ def aurac(score: ArrayLike, correct: ArrayLike) -> float:
     return float(aurac_of(score_table(score, correct))[0])
 
 
-@both_names
 def prr(score: ArrayLike, correct: ArrayLike) -> float:
     r"""Compute the prediction rejection ratio (PRR).
 

@@ -20,7 +20,6 @@ from semcal.metrics.frequencies import (
     as_groups,
     as_probabilities,
     as_scores,
-    both_names,
     check_same_length,
     shared_table,
 )
@@ -182,7 +181,6 @@ def threshold_sentence(tested: Any, questions: int, aside: int = 0) -> str:
     return f"{why}. Allow a larger risk (about {100 * tested.least_risk:.0f}% or more)."
 
 
-@both_names
 def risk_controlled_threshold(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -307,7 +305,6 @@ def risk_controlled_threshold(
     )
 
 
-@both_names
 def label_free_threshold(
     score: ArrayLike,
     correct: ArrayLike,

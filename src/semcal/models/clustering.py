@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 from semcal.errors import InputError
 from semcal.meaning.answer import is_refusal
 from semcal.meaning.rules import decide
-from semcal.measures import complete
+from semcal.measures.formulas import complete
 from semcal.models.equivalence import (
     DEFAULT,
     Equivalence,
@@ -89,7 +89,7 @@ def cluster_answers(
     linkage : {"components", "greedy", "complete"}
         Connected components with cannot-links; greedy clusters, in which each answer joins the first cluster
         whose first member it is equivalent to (Kuhn et al., 2023); or clusters in which all pairs are
-        equivalent (:func:`semcal.measures.complete`, of the samples).
+        equivalent (complete linkage of the samples).
     merge_refusals : bool
         Put all refusals ("I don't know", …) into one cluster.
     finished : sequence of sequence of bool, length Q, optional

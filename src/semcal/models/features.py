@@ -72,9 +72,6 @@ class FitFeatures:
     answer_start: Tensor  # (M,) int64, row of the first token of each answer
     target_start: Tensor  # (M + 1,) int64, start of the tokens of each answer in `targets`
     targets: Tensor  # (N,) int64, tokens of the answers, end of turn included
-    #: (Q, 2) int64, first row and number of the states that a prompt shares with an earlier question (a
-    #: common passage); None if every question has rows for all its tokens.
-    passage: Tensor | None = None
 
     @classmethod
     def from_states(
@@ -84,14 +81,11 @@ class FitFeatures:
         answers: Sequence[Sequence[Sequence[int]]],
         *,
         prefix: Tensor | None = None,
-        borrowed: Sequence[tuple[int, int]] = (),
     ) -> FitFeatures:
         """Index states (R, d) in the order of the class documentation.
 
-        For each question, `own_lengths` has the number of tokens of its prompt after the shared prefix,
-        `answers` has the token ids of its answers, and `borrowed` has an earlier question and the number of
-        first tokens whose states belong to that question; `own_lengths` does not count these tokens. Pass
-        `prefix` (P, d) for states of whole prompts.
+        For each question, `own_lengths` has the number of tokens of its prompt after the shared prefix, and
+        `answers` has the token ids of its answers. Pass `prefix` (P, d) for states of whole prompts.
         """
         whole = prefix is not None
         lengths = list(own_lengths) if whole else [1] * len(own_lengths)
@@ -113,19 +107,12 @@ class FitFeatures:
             answer_start=torch.tensor(first, dtype=torch.long),
             target_start=torch.tensor([0, *accumulate(len(answer) for _, answer in flat)]),
             targets=torch.tensor([token for _, answer in flat for token in answer], dtype=torch.long),
-            passage=torch.tensor([(starts[q], count) for q, count in borrowed])
-            if any(count for _, count in borrowed)
-            else None,
         )
 
     def prompt_rows(self, question: int) -> Tensor:
         """Return the rows of `states` of a question's prompt after the prefix, in the order of its tokens."""
         start = int(self.prompt_start[question])
-        rows = torch.arange(start, start + int(self.prompt_length[question]))
-        if self.passage is None:
-            return rows
-        first, count = self.passage[question].tolist()
-        return torch.cat([torch.arange(first, first + count), rows])
+        return torch.arange(start, start + int(self.prompt_length[question]))
 
     def predicting(self, answer: int) -> Tensor:
         """Return the rows of `states` (A,) that predict the A tokens of an answer."""

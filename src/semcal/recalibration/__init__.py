@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from semcal.models.distribution import SE, Base, Temperature
     from semcal.models.features import BlockShape, FitFeatures
     from semcal.models.protocols import TokenDistribution
-    from semcal.recalibration.exact_solver import fit_temperatures, log_partitions
+    from semcal.recalibration.exact_solver import fit_temperatures
     from semcal.recalibration.files import Contents, Provenance, from_pretrained, save_pretrained
     from semcal.recalibration.methods import RECALIBRATORS, FitResult, FitTask, Method
     from semcal.recalibration.modules import ATS, Platt
@@ -38,7 +38,6 @@ _ADDRESSES = {
     "TokenDistribution": ".models.distribution",
     "fit_temperatures": "exact_solver",
     "from_pretrained": "files",
-    "log_partitions": "exact_solver",
     "save_pretrained": "files",
 }
 
@@ -61,7 +60,6 @@ __all__ = [
     "TokenDistribution",
     "fit_temperatures",
     "from_pretrained",
-    "log_partitions",
     "save_pretrained",
 ]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -44,74 +44,61 @@ from semcal.recalibration.records import (
 ANSWERS = 16
 #: Replacement of a logit of −inf: its exponential is 0 at every temperature, also in float32.
 SMALLEST = -1e5
-#: Logits (N, V), targets (N,) and a weight for each token (N,).
-LossBatch = tuple[Tensor, Tensor, Tensor]
 #: Maximum logits in float64 at once while fitting, so that they fit in a processor's cache.
 FLOAT64_LOGITS = 128_000
 
 
-def as_batch(
-    logits: ArrayLike | Tensor, targets: ArrayLike | Tensor, weights: ArrayLike | None = None
-) -> LossBatch:
-    """Return logits (N, V), targets (N,) and weights (N,) as tensors; the default weight is 1."""
-    y = torch.as_tensor(targets)
-    odd = (y != y.long()).nonzero()
-    if len(odd):
-        raise InputError(f"targets: expected token ids, got {y[tuple(odd[0])].item()} at {odd[0].tolist()}")
-    w = torch.ones_like(y, dtype=torch.float64) if weights is None else torch.as_tensor(weights).double()
-    return torch.as_tensor(logits), y.long(), w
-
-
-def sums_of_batches(
-    beta: float, batches: Iterable[LossBatch], *, loss: str, alpha: float | None
-) -> tuple[LossSums, int]:
-    """Return the sums of all batches at `beta`, and the number of tokens with a positive weight.
-
-    InputError if shapes disagree, a target is outside the vocabulary or has logit −inf, a logit is NaN or
-    +inf, or a logit for SS is −inf (its loss is infinite at every temperature).
-    """
-    total, tokens = LossSums(0.0, 0.0, 0.0, 0.0), 0
-    for logits, targets, weights in batches:
-        _check_batch(logits, targets, weights)
-        size = max(1, FLOAT64_LOGITS // max(1, logits.shape[1]))
-        for start in range(0, len(targets), size):
-            z, y, w = (values[start : start + size] for values in (logits, targets, weights.double()))
-            total += sums_at(beta, z, y, w, loss=loss, alpha=alpha)
-        tokens += int((weights > 0).sum())
-    return total, tokens
-
-
-def _check_batch(logits: Tensor, targets: Tensor, weights: Tensor) -> None:
-    if weights.shape != targets.shape or not bool(((weights >= 0) & weights.isfinite()).all()):
-        raise InputError("weights: expected one finite, non-negative number per token. Correct the weights")
-    if logits.ndim != 2 or targets.shape != logits.shape[:1]:
+def as_logits(logits: ArrayLike | Tensor, targets: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
+    """Return logits (N, V) and target tokens (N,) as tensors; InputError for invalid numbers or shapes."""
+    z, y = torch.as_tensor(logits), torch.as_tensor(targets)
+    if z.ndim != 2 or y.shape != z.shape[:1]:
         raise InputError(
-            f"logits: got shapes {tuple(logits.shape)} and {tuple(targets.shape)}. Pass logits (N, V) and "
-            "targets (N,)"
+            f"logits: got shapes {tuple(z.shape)} and {tuple(y.shape)}. Pass logits (N, V) and targets (N,)"
         )
-    size = logits.shape[1]
-    outside = (targets < 0) | (targets >= size)
-    if outside.any():
-        row = int(outside.nonzero()[0])
-        raise InputError(f"targets: {int(targets[row])} of token {row} is outside the vocabulary of {size}")
-    bad = logits.isnan().any(1) | (logits == torch.inf).any(1) | (logits == -torch.inf).all(1)
+    _check_targets(y, z.shape[1])
+    bad = z.isnan().any(1) | (z == torch.inf).any(1) | (z == -torch.inf).all(1)
     if bad.any():
-        raise InputError(f"logits: token {int(bad.nonzero()[0])} has NaN or +inf, or only -inf")
+        raise InputError(
+            f"logits: token {int(bad.nonzero()[0])} has NaN or +inf, or only -inf. Remove the token"
+        )
+    return z, y.long()
 
 
-def sums_at(
-    beta: float, logits: Tensor, targets: Tensor, weights: Tensor, *, loss: str, alpha: float | None
+def _check_targets(targets: Tensor, vocabulary: int) -> None:
+    invalid = (targets != targets.long()) | (targets < 0) | (targets >= vocabulary)
+    if invalid.any():
+        at = int(invalid.nonzero()[0])
+        raise InputError(
+            f"targets: got {targets[at].item()} for token {at}. Pass token ids below {vocabulary}, the size "
+            "of the vocabulary"
+        )
+
+
+def sums_of_logits(
+    beta: float, logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None
 ) -> LossSums:
-    """Return the sums of N tokens at `beta`, for logits (N, V), targets (N,) and weights (N,)."""
+    """Return the sums of N tokens at `beta`, for logits (N, V) and targets (N,), some tokens at a time.
+
+    InputError if a loss is infinite at every temperature, because a logit is −inf.
+    """
+    total = LossSums(0.0, 0.0, 0.0, 0.0)
+    size = max(1, FLOAT64_LOGITS // max(1, logits.shape[1]))
+    for start in range(0, len(targets), size):
+        part = slice(start, start + size)
+        total += sums_at(beta, logits[part], targets[part], loss=loss, alpha=alpha)
+    return total
+
+
+def sums_at(beta: float, logits: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> LossSums:
+    """Return the sums of N tokens at `beta`, for logits (N, V) and targets (N,), at once."""
     z = logits.double()
     z = z - z.amax(1, keepdim=True)
     target = z.gather(1, targets[:, None])[:, 0]
     w, centre = weight_and_centre(z.argmax(1) == targets, target, z.mean(1), loss=loss, alpha=alpha)
     _check_finite(centre, loss)
     log_partition, mean, variance = moments(beta, z)
-    w = w * weights
     return LossSums(
-        n=float(weights.sum()),
+        n=float(len(targets)),
         loss=float((w * (log_partition - beta * centre)).sum()),
         slope=float((w * (mean - centre)).sum()),
         curvature=float((w * variance).sum()),
@@ -203,7 +190,7 @@ BINNED_FROM, WIDTH, NEAREST, FARTHEST = 8192, 0.02, 1e-6, 1e4
 
 
 def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
-    """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,), or (N, K) for each row.
+    """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,).
 
     The error is below 1e-6, or 2e-5 for rows with hundreds of (nearly) equal logits, whose rounding errors
     are equal. Logits of NaN or +inf, or rows with only −inf, yield NaN.
@@ -215,20 +202,18 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     tensor([[1.3333, 1.1111]], dtype=torch.float64)
     """
     count, size = logits.shape
-    sums = torch.empty((count, beta.shape[-1]), dtype=torch.float64)
-    step, tiled = (
-        max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size),
-        size // TILE * TILE,
-    )
+    sums = torch.empty((count, len(beta)), dtype=torch.float64)
+    step = max(1, (IN_CACHE if logits.device.type == "cpu" else ON_DEVICE) // size)
+    tiled, scale = size // TILE * TILE, beta.float().tolist()
     z_buffer, buffer = logits.new_empty((2, min(step, count), size), dtype=torch.float32)
     for start in range(0, count, step):
         rows = slice(start, start + step)
         chunk = logits[rows].float()
         z = torch.sub(chunk, chunk.amax(1, keepdim=True), out=z_buffer[: len(chunk)])
-        least, scale = float(z.amin()), beta.to(z.device, torch.float32).expand(count, -1)[rows]
-        for k, most in enumerate(scale.amax(0).tolist()):
-            values = torch.mul(z, scale[:, k : k + 1], out=buffer[: len(chunk)])
-            if least * most < SMALLEST_EXPONENT:
+        least = float(z.amin())
+        for k, inverse_temperature in enumerate(scale):
+            values = torch.mul(z, inverse_temperature, out=buffer[: len(chunk)])
+            if least * inverse_temperature < SMALLEST_EXPONENT:
                 values.clamp_(min=SMALLEST_EXPONENT)
             tiles = values.exp_()[:, :tiled].view(len(values), -1, TILE).sum(-1)
             rest = values[:, tiled:].sum(1, dtype=torch.float64)
@@ -267,10 +252,6 @@ def binned_log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
 #: Chebyshev nodes in log β. The slowest convergence is for one logit above V equal logits, whose L has a
 #: singularity at distance π / log V from the real line: the error with 96 nodes is 1e-5 at V = 32,000.
 NODES = 96
-#: Maximum error of L in nats on a sample of positions.
-TABLE_TOLERANCE = 1e-4
-#: Number of positions and temperatures of the error check.
-CHECKED, CHECKED_TEMPERATURES = 64, 41
 #: Logits per call of the head.
 CHUNK = 1_000_000
 #: Coefficients of positions that are weighted at once.
@@ -328,12 +309,6 @@ class LogPartitionTable:
     hit: Tensor  # (N,) bool, True if the token is the top token
     low: float  # range of β
     high: float
-    error: float  # largest error of L, in nats, on a sample of positions
-
-    def covers(self, beta: Tensor) -> bool:
-        """Return whether all inverse temperatures are in the range, up to rounding."""
-        slack = 1e-6
-        return bool(((beta >= self.low * (1 - slack)) & (beta <= self.high * (1 + slack))).all())
 
     def terms(self, *, loss: str, alpha: float | None) -> tuple[Tensor, Tensor]:
         """Return w and c (N,) of each token's loss w (L(β) − β c); InputError if a loss is infinite."""
@@ -377,26 +352,20 @@ def logit_chunks(states: Tensor, rows: Tensor, head: Head) -> Iterator[tuple[sli
 
 
 def tabulate(
-    features: FitFeatures,
-    head: Head,
-    *,
-    nodes: int = NODES,
-    low: float = 1 / T_MAX,
-    high: float = 1 / T_MIN,
-    tolerance: float = TABLE_TOLERANCE,
+    features: FitFeatures, head: Head, *, low: float = 1 / T_MAX, high: float = 1 / T_MIN
 ) -> LogPartitionTable:
     """Read the logits of every position that predicts an answer token once, and tabulate data for losses.
 
-    The table has K = `nodes` Chebyshev nodes for each position over β = 1/T from `low` to `high`, and takes
-    4 K + 16 bytes for each position and 17 for each token. FitError without answer tokens, or if the error of
-    the log-partition function on a sample of positions exceeds the `tolerance` in nats; InputError if logits
-    have NaN or +inf, or a target is outside the vocabulary.
+    The table has K Chebyshev nodes for each position over β = 1/T from `low` to `high` (96 over the whole
+    range), and takes 4 K + 16 bytes for each position and 17 for each token. FitError without answer tokens;
+    InputError if logits have NaN or +inf, or a target is outside the vocabulary.
     """
     if not len(features.targets):
         raise FitError("questions: no answer token to fit to. Pass labeled questions")
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
+    nodes = math.ceil(NODES * math.log(high / low) / math.log(T_MAX / T_MIN))
     x = np.cos((2 * np.arange(nodes) + 1) * np.pi / (2 * nodes))  # Chebyshev nodes
     betas = torch.tensor(np.exp(math.log(low) + math.log(high / low) / 2 * (x + 1)))
     to_coefficients = torch.as_tensor(2 / nodes * np.cos(np.outer(np.arange(nodes), np.arccos(x))))
@@ -406,43 +375,16 @@ def tabulate(
     top = torch.empty(len(rows), dtype=torch.long)  # the top token of each position
     target = torch.empty(len(position), dtype=torch.float64)
     for part, z in logit_chunks(features.states, rows, head):
+        if part.start == 0:
+            _check_targets(features.targets, z.shape[1])
         at_nodes = binned_log_partitions if z.shape[1] >= BINNED_FROM else log_partitions
         coefficients[part] = (at_nodes(z, betas) @ to_coefficients.T).float()
         mean[part], top[part] = z.mean(1, dtype=torch.float64).cpu(), z.argmax(1).cpu()
         tokens = order[int(ends[part.start - 1]) if part.start else 0 : int(ends[part][-1])]
-        wanted, size = features.targets[tokens], z.shape[1]
-        outside = ((wanted < 0) | (wanted >= size)).nonzero()
-        if len(outside):
-            bad = int(outside[0])
-            raise InputError(
-                f"targets: {int(wanted[bad])} of token {int(tokens[bad])} is outside the vocabulary of {size}"
-            )
-        at = position[tokens] - part.start
+        at, wanted = position[tokens] - part.start, features.targets[tokens]
         target[tokens] = z[at.to(z.device), wanted.to(z.device)].double().cpu()
     hit = top[position] == features.targets
-    table = LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high, error=math.nan)
-    return _checked(table, features, head, tolerance)
-
-
-def _checked(
-    table: LogPartitionTable, features: FitFeatures, head: Head, tolerance: float
-) -> LogPartitionTable:
-    """Return the table with its error on a sample of positions; FitError if the error is too large."""
-    count = len(table.rows)
-    sample = torch.arange(count)[:: max(1, count // CHECKED)][:CHECKED]
-    betas = torch.logspace(math.log10(table.low), math.log10(table.high), CHECKED_TEMPERATURES)
-    error = 0.0
-    for part, z in logit_chunks(features.states, table.rows[sample], head):
-        positions = sample[part].repeat_interleave(len(betas))
-        tabulated = table.log_partition(positions, betas.repeat(len(sample[part]))).view(-1, len(betas))
-        exact = torch.stack([torch.logsumexp(z.double() * float(b), 1).cpu() for b in betas], 1)
-        error = max(error, float((tabulated - exact).abs().max()))
-    if error > tolerance:
-        raise FitError(
-            f"nodes: {table.coefficients.shape[1]} Chebyshev nodes leave an error of {error:.1e} nats in the "
-            f"log-partition function, expected at most {tolerance:.1e}. Use more nodes or a smaller range"
-        )
-    return replace(table, error=error)
+    return LogPartitionTable(coefficients, rows, mean, position, target, hit, low, high)
 
 
 @dataclass(frozen=True)
@@ -621,10 +563,9 @@ def tabulated_loss(
 #: An exact Newton step that moves log T by less than this confirms the optimum.
 CONFIRMED = 5e-7
 MAX_PASSES = 20
-#: The first table has temperatures from 1 / USUAL to USUAL.
-USUAL = 4.0
-#: Maximum resampled counts in memory.
-RESAMPLED = 4_000_000
+#: The first table has temperatures from 1 / USUAL to USUAL. If an optimum is within the factor `NEAR_END` of
+#: an end, a table of all temperatures follows.
+USUAL, NEAR_END = 4.0, 1.5
 
 
 def _exact_sums(
@@ -658,9 +599,7 @@ def fit_temperatures(
     head: Head,
     *,
     losses: Sequence[Loss] = PAPER_LOSSES,
-    table: LogPartitionTable | None = None,
     groups: ArrayLike | None = None,
-    resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[TemperatureFit, ...]:
     """Fit TS exactly for several losses at once; the references of a question count equally.
@@ -671,14 +610,10 @@ def fit_temperatures(
         Labeled questions, and the map of states (n, d) to logits (n, V).
     losses : sequence of (str, float or None)
         Losses and their α; by default the paper's five.
-    table : LogPartitionTable, optional
-        An existing result of `tabulate`. The default is a table of T in [1/4, 4]. If an optimum of a loss or
-        a resample is at an end, a table of all T follows: losses are convex in β, so a minimum inside the
-        range is global. The loss any is not convex and uses all T.
     groups : array_like of int, shape (Q,), optional
         A label for each question; questions of one group are not independent. By default all are independent.
-    resamples, seed : int
-        Number of resampled sets of questions, and the random seed of resampling.
+    seed : int
+        Seed of the folds of `TemperatureFit.right_draws`.
 
     Returns
     -------
@@ -701,18 +636,16 @@ def fit_temperatures(
     if len(features.targets):  # `tabulate` rejects a set without targets
         check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
-    wide = ("any", None) in losses
-    if table is not None or wide:
-        tables = table or tabulate(features, head)
-    else:  # usual temperatures, with the node density of the full table
-        nodes = math.ceil(NODES * math.log(USUAL**2) / math.log(T_MAX / T_MIN))
-        tables = tabulate(features, head, nodes=nodes, low=1 / USUAL, high=USUAL)
-    tabulated, resampled, at_end = _tabulated_optima(features, tables, losses, resamples, seed)
-    if table is None and at_end and not wide:  # the optimum may lie beyond the narrow table
-        tables = tabulate(features, head)
-        tabulated, resampled, _ = _tabulated_optima(features, tables, losses, resamples, seed)
-    at_one, betas, sums, passes = _confirm(features, tables, head, tabulated)
-    references = AnyReference(features, tables)
+    is_narrow = ("any", None) not in losses  # which may have several minima
+    table = tabulate(features, head, **({"low": 1 / USUAL, "high": USUAL} if is_narrow else {}))
+    tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
+    optima = [float(loss.minimum()) for loss in tabulated]
+    if is_narrow and not NEAR_END / USUAL < min(optima) <= max(optima) < USUAL / NEAR_END:
+        # an optimum, or that of a fold, may lie beyond the narrow table; the losses are convex in β
+        table = tabulate(features, head)
+        tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
+    at_one, betas, sums, passes = _confirm(features, table, head, tabulated)
+    references = AnyReference(features, table)
     fits = []
     for i, ((loss, alpha), beta, total) in enumerate(zip(losses, betas, (exact.total for exact in sums))):
         at_bound = total.slope != 0 and beta in (1 / T_MAX, 1 / T_MIN) and _newton(beta, total) == 0
@@ -723,8 +656,7 @@ def fit_temperatures(
                 certificate=certify(beta, total, at_one[i].total, at_bound=at_bound, steps=passes),
                 log_temperature_step=abs(_newton(beta, total)),
                 standard_error=math.nan if at_bound else clustered_error(beta, sums[i].by_question, cluster),
-                resampled=resampled[i],
-                curve=_plotted(tabulated[i], tables),
+                curve=_plotted(tabulated[i], table),
                 n_tokens=len(features.targets),
                 n_questions=len(tabulated[i].n),
                 n_clusters=int(cluster.max()) + 1,
@@ -739,20 +671,6 @@ def fit_temperatures(
             stacklevel=2,
         )
     return tuple(fits)
-
-
-def _tabulated_optima(
-    features: FitFeatures,
-    table: LogPartitionTable,
-    losses: Sequence[Loss],
-    resamples: int,
-    seed: int,
-) -> tuple[list[LossOfT], list[tuple[float, ...]], bool]:
-    """Return the tabulated losses, T of resampled sets, and True if an optimum is at an end of the table."""
-    tabulated = [tabulated_loss(features, table, loss=loss, alpha=alpha) for loss, alpha in losses]
-    resampled = [_resampled(loss, resamples, seed) for loss in tabulated]
-    optima = {1 / float(loss.minimum()) for loss in tabulated}.union(*resampled)
-    return tabulated, resampled, not optima.isdisjoint((1 / table.low, 1 / table.high))
 
 
 def _confirm(
@@ -776,7 +694,7 @@ def _confirm(
         sums = _exact_sums(features, table, head, losses, betas)
     raise FitError(
         f"losses: exact sums did not confirm a temperature in {MAX_PASSES} passes (remaining step of log T: "
-        f"{max(map(abs, steps)):.1e}). Fit each loss with TemperatureScaling.fit_batches"
+        f"{max(map(abs, steps)):.1e}). Fit each loss by itself"
     )
 
 
@@ -809,18 +727,6 @@ def clustered_error(beta: float, by_question: Tensor, cluster: Tensor) -> float:
     moved = slope / without
     spread = float((moved - moved.mean()).square().sum()) * (count - 1) / count
     return math.sqrt(spread) / beta**2
-
-
-def _resampled(loss: LossOfT, resamples: int, seed: int) -> tuple[float, ...]:
-    """Return T of bootstrap sets of questions."""
-    rng, questions = np.random.default_rng(seed), len(loss.n)
-    temperatures: list[float] = []
-    size = max(1, RESAMPLED // questions)
-    for start in range(0, resamples, size):
-        count = min(size, resamples - start)
-        counts = rng.multinomial(questions, np.full(questions, 1 / questions), size=count)
-        temperatures += (1 / loss.minimum(torch.as_tensor(counts, dtype=torch.float64))).tolist()
-    return tuple(temperatures)
 
 
 def _right_draws(

@@ -2,8 +2,7 @@
 
 The frozen model reads the labeled questions once, and every later fit reads the states from a folder.
 `states.bin` is written atomically and mapped into memory. `manifest.json` follows; it records the origin and
-the checksum of the states. The states of a passage that several questions share are stored once, from the
-first question.
+the checksum of the states.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ from torch import Tensor
 from semcal.errors import StoreError, shown
 from semcal.files import LOCK, atomic_write, dumps, file_checksum, file_lock, read_object, writing
 from semcal.models.features import FitFeatures, row_counts
-from semcal.models.prompting import common_prefix, shared_length
+from semcal.models.prompting import shared_length
 from semcal.models.protocols import LanguageModel, Prompt
 
 SCHEMA = 3
 STATES, MANIFEST, CHECKSUM = "states.bin", "manifest.json", "sha256"
 #: Questions per call of the model.
 BLOCK = 256
-#: Prompts that share at least this many tokens after the common prefix share the states of these tokens.
-PASSAGE = 64
 _Answers = Sequence[Sequence[tuple[int, ...]]]
 
 
@@ -57,7 +54,6 @@ class Manifest:
     ) -> Manifest:
         """Return the manifest of the features of these prompts and answers."""
         shared = shared_length(prompts)
-        lengths, _ = _layout(prompts, shared, whole=whole)
         return cls(
             model=model.name,
             revision=model.revision,
@@ -65,7 +61,7 @@ class Manifest:
             prompt_hash=prompt_hash,
             whole=whole,
             shared=shared,
-            rows=shared * whole + sum(row_counts(lengths, answers, whole=whole)),
+            rows=shared * whole + sum(row_counts(_own_lengths(prompts, shared), answers, whole=whole)),
             width=model.width,
             dtype=model.dtype,
         )
@@ -90,8 +86,6 @@ def stored_features(
     StoreError if the folder has features of another origin, or a damaged file. UsageError if another process
     is writing them. QuestionError, before any computation, for a question that is too long for the model.
     """
-    whole, before = manifest.whole, manifest.shared * manifest.whole
-    lengths, borrowed = _layout(prompts, manifest.shared, whole=whole)
     if not _is_there(folder, manifest):
         folder.mkdir(parents=True, exist_ok=True)
         busy = f"{folder}: another process is writing features. Wait until it has ended"
@@ -106,8 +100,13 @@ def stored_features(
         size=manifest.rows * manifest.width,
         dtype=_dtype(manifest.dtype),
     ).view(manifest.rows, manifest.width)
-    prefix = states[:before] if whole else None
-    return FitFeatures.from_states(states[before:], lengths, answers, prefix=prefix, borrowed=borrowed)
+    before = manifest.shared * manifest.whole
+    return FitFeatures.from_states(
+        states[before:],
+        _own_lengths(prompts, manifest.shared),
+        answers,
+        prefix=states[:before] if manifest.whole else None,
+    )
 
 
 def _read(
@@ -119,15 +118,13 @@ def _read(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Compute the states of all questions, and write them, then the manifest."""
-    lengths, borrowed = _layout(prompts, manifest.shared, whole=manifest.whole)
-    counts = row_counts(lengths, answers, whole=manifest.whole)
     with atomic_write(folder / STATES) as handle:
         for start in range(0, len(prompts), BLOCK):
             part = slice(start, start + BLOCK)
             read = model.features(prompts[part], answers[part], whole=manifest.whole, shared=manifest.shared)
             if manifest.whole and start == 0:
                 handle.write(_bytes(read.prefix, manifest.dtype))
-            handle.write(_bytes(read.states[_stored(counts[part], borrowed[part])], manifest.dtype))
+            handle.write(_bytes(read.states, manifest.dtype))
             if progress is not None:
                 progress(min(part.stop, len(prompts)))
     content = {"schema": SCHEMA, **asdict(manifest), CHECKSUM: file_checksum(folder / STATES)}
@@ -160,32 +157,9 @@ def _is_there(folder: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _layout(
-    prompts: Sequence[Prompt], shared: int, *, whole: bool
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the number of stored tokens of each prompt (if `whole`), and its borrowed states.
-
-    A prompt borrows from the first prompt with the same tokens after the prefix. A pair has the index of that
-    prompt and the number of shared tokens.
-    """
-    first: dict[tuple[int, ...], int] = {}
-    borrowed = []
-    for number, prompt in enumerate(prompts):
-        tokens = prompt.token_ids[shared:]
-        earlier = first.setdefault(tokens[:PASSAGE], number) if whole and len(tokens) > PASSAGE else number
-        count = 0
-        if earlier != number:
-            count = min(common_prefix([tokens, prompts[earlier].token_ids[shared:]]), len(tokens) - 1)
-        borrowed.append((earlier, count))
-    lengths = [len(prompt.token_ids) - shared - count for prompt, (_, count) in zip(prompts, borrowed)]
-    return lengths, borrowed
-
-
-def _stored(counts: Sequence[int], borrowed: Sequence[tuple[int, int]]) -> Tensor:
-    """Return a mask of the states (rows) of a block to store: all states that are not borrowed."""
-    return torch.cat(
-        [torch.arange(skipped + count) >= skipped for count, (_, skipped) in zip(counts, borrowed)]
-    )
+def _own_lengths(prompts: Sequence[Prompt], shared: int) -> list[int]:
+    """Return the number of tokens of each prompt after the shared prefix."""
+    return [len(prompt.token_ids) - shared for prompt in prompts]
 
 
 def _dtype(name: str) -> torch.dtype:

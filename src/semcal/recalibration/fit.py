@@ -192,7 +192,7 @@ class FitConfig:
     learning_rate : float, optional
         Learning rate of sgd; the default is the paper's, which needs many questions.
     seed : int
-        Seed of sgd, and of resampling for the interval of T.
+        Seed of sgd, and of the folds of the expected share of correct samples.
     """
 
     solver: str | None = None

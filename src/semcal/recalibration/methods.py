@@ -40,7 +40,7 @@ class FitTask:
     features: FitFeatures
     losses: Sequence[tuple[str, float | None]]  # losses with their α
     solver: str  # a solver of the method
-    schedule: Schedule  # schedule of gradient steps; its seed is also the seed of resampling
+    schedule: Schedule  # schedule of gradient steps; its seed is also that of folds
     groups: NDArray[Any] | None = None  # (Q,) labels of questions that are not independent
     table: LogPartitionTable | None = None  # an existing table
     progress: StepProgress | None = None

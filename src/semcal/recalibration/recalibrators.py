@@ -5,7 +5,6 @@ This module imports torch only for tensors to recalibrate or to fit to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -21,7 +20,6 @@ from semcal.recalibration.records import (
     CHOSEN_BY,
     Certificate,
     GradientSteps,
-    LossSums,
     TemperatureFit,
     check_loss,
     minimise,
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from semcal.data.datasets import Questions
     from semcal.inputs import ModelLike
     from semcal.models.prompting import PromptConfig
-    from semcal.recalibration.exact_solver import LossBatch
 
 
 class GridTemperature(Temperature):
@@ -67,7 +64,7 @@ class TemperatureScaling:
     certificate_ : Certificate
         Loss before and after, gradient and curvature at the optimum, and a flag for a clipped T.
     n_tokens_ : int
-        Number of tokens with a positive weight in the data.
+        Number of tokens of the data.
     sgd_ : GradientSteps or None
         The gradient steps that led to T; None for the exact solution.
     exact_ : TemperatureFit or None
@@ -127,16 +124,13 @@ class TemperatureScaling:
     ) -> Fit: ...
 
     @overload
-    def fit(
-        self, model: ArrayLike | Tensor, labeled: ArrayLike | Tensor, *, weights: ArrayLike | None = None
-    ) -> Self: ...
+    def fit(self, model: ArrayLike | Tensor, labeled: ArrayLike | Tensor) -> Self: ...
 
     def fit(
         self,
         model: Any,
         labeled: Any,
         *,
-        weights: ArrayLike | None = None,
         prompt: PromptConfig | None = None,
         **options: Any,
     ) -> Fit | Self:
@@ -148,8 +142,6 @@ class TemperatureScaling:
             The frozen model as in `semcal.fit`; or its logits at answer positions.
         labeled : file, DataFrame, dicts or Questions; or array or tensor, shape (N,)
             Labeled questions; for logits, the token ids.
-        weights : array, shape (N,), optional
-            For logits, the non-negative weight of each token; the default is 1.
         prompt : PromptConfig, optional
             The template, and the examples before every question.
         **options
@@ -163,38 +155,24 @@ class TemperatureScaling:
         Raises
         ------
         InputError
-            If shapes, targets, weights or logits are invalid; the message names the token.
+            If shapes, targets or logits are invalid; the message names the token.
         FitError
-            If no token has a positive weight.
+            If there is no token.
         """
         if isinstance(model, str | Path) or hasattr(model, "capabilities"):
             return fit_estimator(self, model, labeled, prompt, **options)
         with naming_extra("TemperatureScaling.fit"):
-            from semcal.recalibration.exact_solver import as_batch
-
-        batch = as_batch(model, labeled, weights)
-        return self.fit_batches(lambda: [batch])
-
-    def fit_batches(self, batches: Callable[[], Iterable[LossBatch]]) -> Self:
-        """Fit T to batches of (logits (N, V), targets (N,), weights (N,)), one in memory at a time.
-
-        `batches` is called once for each Newton step.
-        """
-        with naming_extra("TemperatureScaling.fit_batches"):
-            from semcal.recalibration.exact_solver import sums_of_batches
+            from semcal.recalibration.exact_solver import as_logits, sums_of_logits
 
         check_loss(self.loss, self.alpha)
-        counted = {"tokens": 0}
-
-        def evaluate(beta: float) -> LossSums:
-            total, counted["tokens"] = sums_of_batches(beta, batches(), loss=self.loss, alpha=self.alpha)
-            if total.n == 0:
-                raise FitError("labeled: no answer token to fit a temperature to. Pass labeled questions")
-            return total
-
-        self.certificate_ = minimise(evaluate)
+        logits, targets = as_logits(model, labeled)
+        if not len(targets):
+            raise FitError("labeled: no answer token to fit a temperature to. Pass labeled questions")
+        self.certificate_ = minimise(
+            lambda beta: sums_of_logits(beta, logits, targets, loss=self.loss, alpha=self.alpha)
+        )
         self.temperature_ = self.certificate_.temperature
-        self.n_tokens_ = counted["tokens"]
+        self.n_tokens_ = len(targets)
         return self
 
     def log_probs(self, logits: Tensor) -> Tensor:

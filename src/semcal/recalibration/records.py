@@ -222,7 +222,7 @@ class LossCurve:
 
 @dataclass(frozen=True)
 class TemperatureFit:
-    """An exact temperature with its certificate, standard error and resampled values.
+    """An exact temperature with its certificate and standard error.
 
     The standard error of T is a sandwich estimate, clustered by question (or group). As in the jackknife, the
     slope of each cluster is divided by the curvature of the other clusters. It is NaN at a bound or with a
@@ -234,7 +234,6 @@ class TemperatureFit:
     certificate: Certificate  # from exact sums
     log_temperature_step: float  # size of a further Newton step of log T: the remaining error
     standard_error: float
-    resampled: tuple[float, ...] = field(repr=False)  # T of bootstrap sets of questions
     curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int

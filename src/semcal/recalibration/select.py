@@ -4,9 +4,9 @@
 each candidate in common passes of the model, and selects for each measure the candidate with the highest gain
 (or the lowest Brier score) on validation. For T-SC and G-SC it also tries values of their own α (here a).
 
-TS-grid (`fit_grid`) selects among temperatures in the same way. It needs labeled questions and samples, but
-neither logits nor gradients, so it works for models that can only be sampled. It takes m samples per question
-and temperature, whereas TS reads the reference answers once.
+TS-grid (`choose_temperatures`) selects among temperatures in the same way. It needs labeled questions and
+samples, but neither logits nor gradients, so it works for models that can only be sampled. It takes m samples
+per question and temperature, whereas TS reads the reference answers once.
 
 This module loads torch only for fitting and sampling.
 """
@@ -23,24 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal import metrics
-from semcal.data.datasets import Questions, as_questions
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
 from semcal.grading.rules import RuleGrader
-from semcal.inputs import EquivalenceLike, ModelLike, as_model, load_cluster_config
 from semcal.measures import MEASURES
 from semcal.measuring import MeasureOptions, measure_rows
 from semcal.models.clustering import ClusterConfig, ClusterStep
-from semcal.models.equivalence import DEFAULT
 from semcal.models.protocols import LanguageModel, Sampler
 from semcal.models.sample import SampleStep, Sampling, question_blocks
-from semcal.progress import ShowProgress, shown_progress
 from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.registry import check_name
-from semcal.rows import Grades, Json, Row, Rows, as_rows, check_distinct, warn_of_failures
+from semcal.rows import Grades, Json, Row, Rows, check_distinct, warn_of_failures
 from semcal.steps import Block, Stage, WorkerState, run_stages
 from semcal.store import Store
 from semcal.workers import SerialExecutor
@@ -50,7 +46,6 @@ if TYPE_CHECKING:
     from semcal.models.protocols import AnyRecalibrator
     from semcal.recalibration.exact_solver import LogPartitionTable
     from semcal.recalibration.fit_data import FitData
-    from semcal.recalibration.recalibrators import GridTemperature
     from semcal.recalibration.records import Fitted
 
 #: Weight decays of ATS and Platt in the paper.
@@ -63,8 +58,6 @@ GRID = tuple(2 ** (k / 4) for k in range(-8, 9))
 TIE = 1e-12
 #: Validation scores in `recalibrator.json`.
 KEPT_SCORES = ("measure", "measure_alpha", "gain", "brier", "ace", "auroc", "accuracy", "n")
-#: Default settings of samples for TS-grid: ten answers, without examples.
-TEN_DRAWS = Sampling(())
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Choice = TypeVar("_Choice")
@@ -521,17 +514,15 @@ class TemperatureGrid:
     scores: Mapping[str, Sequence[Score]] = field(repr=False)  # by measure, for each temperature of the grid
     by: str = field(default="gain", repr=False)  # rule of selection, "gain" or "brier"
 
-    def recalibrator(self, measure: str) -> GridTemperature:
-        """Return the recalibrator for answers selected by `measure`."""
-        from semcal.recalibration.recalibrators import GridTemperature
-
-        check_name(measure, self.temperatures, what="measure")
-        return GridTemperature(self.temperatures[measure], measure=measure, by=self.by)
-
     @property
     def recalibrators(self) -> dict[str, Fitted]:
-        """The recalibrator by measure."""
-        return {measure: self.recalibrator(measure) for measure in self.temperatures}
+        """The recalibrator for answers selected by each measure."""
+        from semcal.recalibration.recalibrators import GridTemperature
+
+        return {
+            measure: GridTemperature(temperature, measure=measure, by=self.by)
+            for measure, temperature in self.temperatures.items()
+        }
 
     @property
     def at_edge(self) -> tuple[str, ...]:
@@ -562,12 +553,7 @@ def _checked_grid(temperatures: Sequence[float]) -> list[float]:
     return grid
 
 
-def choose_temperatures(
-    rows: Mapping[float, Sequence[Row | Json]],
-    *,
-    measures: Collection[str] = MEASURES,
-    by: str = "gain",
-) -> TemperatureGrid:
+def choose_temperatures(rows: Mapping[float, Rows], *, by: str = "gain") -> TemperatureGrid:
     """Select for each measure the temperature with the highest gain, from graded rows at each temperature.
 
     Among ties the temperature closest to 1 wins (smallest |log T|), of T and 1/T the larger. `by="brier"`
@@ -577,7 +563,7 @@ def choose_temperatures(
     questions = min(map(len, rows.values()))
     check_enough(questions, of="to choose a temperature by")
     warn_if_few(questions, of="to choose a temperature by")
-    scores = candidate_scores({measure: list(map(as_rows, rows.values())) for measure in measures})
+    scores = candidate_scores({measure: list(rows.values()) for measure in MEASURES})
     chosen = {
         measure: choose(grid, of_measure, simplicity=lambda t: (round(abs(math.log(t)), 12), -t), by=by)
         for measure, of_measure in scores.items()
@@ -624,39 +610,3 @@ def rows_at_temperatures(
             for t, rows in measured.items()
         },
     )
-
-
-def fit_grid(
-    model: ModelLike,
-    questions: Questions,
-    *,
-    equivalence: EquivalenceLike | None = None,
-    temperatures: Sequence[float] = GRID,
-    sampling: Sampling = TEN_DRAWS,
-    measures: Collection[str] = MEASURES,
-    by: str = "gain",
-    progress: ShowProgress = True,
-) -> TemperatureGrid:
-    """Fit TS-grid: select one temperature for each measure by the gain of sampled answers.
-
-    `questions` are a few hundred labeled questions as in `semcal.fit`; do not reuse them as test questions.
-    `measures` and `by` are the same as in `choose_temperatures`.
-
-    Examples
-    --------
-    A confident model that is wrong for half of the questions needs a high temperature:
-
-    >>> from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-    >>> table = {f"Who built mill {i}?": {"Ana.": 0.95, "Bo.": 0.05} for i in range(40)}
-    >>> labelled = [Question(q, q, ("Ana" if i % 2 else "Cy",)) for i, q in enumerate(table)]
-    >>> fitted = fit_grid(FakeLanguageModel(table), labelled, equivalence=FakeEquivalence(),
-    ...                   temperatures=(0.5, 1, 2, 4), measures=("E-SC",))
-    >>> fitted.temperatures, fitted.at_edge
-    ({'E-SC': 2.0}, ())
-    """
-    model, labelled = as_model(model), as_questions(questions, labelled=True)
-    check_enough(len(labelled), of="to choose a temperature by")
-    cluster = load_cluster_config(ClusterConfig(DEFAULT if equivalence is None else equivalence))
-    with shown_progress(progress, "fit", len(labelled)) as update:
-        rows = rows_at_temperatures(model, labelled, temperatures, sampling, cluster, progress=update)
-    return choose_temperatures(rows, measures=measures, by=by)

@@ -313,7 +313,6 @@ def fit_by_losses(
         certificate=certify(beta, sums, at_one_sums, at_bound=at_bound, steps=steps),
         log_temperature_step=error * beta,
         standard_error=math.nan if at_bound else clustered_error(beta, torch.from_numpy(terms[1:]), cluster),
-        resampled=(),
         curve=LossCurve((), ()),
         n_tokens=int(complete[gold.question].sum()),
         n_questions=questions,

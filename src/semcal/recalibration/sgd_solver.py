@@ -25,7 +25,6 @@ from semcal.recalibration.exact_solver import (
     mean_loss,
     tabulate,
     tabulated_loss,
-    token_losses,
 )
 from semcal.recalibration.methods import FitResult, FitTask, StepProgress, paper_schedule
 from semcal.recalibration.modules import ATS, Platt
@@ -114,7 +113,6 @@ def _result(
 
 def _loss_of_tokens(
     features: FitFeatures,
-    head: Head,
     table: LogPartitionTable,
     schedule: Schedule,
     *,
@@ -124,21 +122,10 @@ def _loss_of_tokens(
     """Return the function (tokens (n,), β (n,)) → mean loss."""
     weight, centre = table.terms(loss=loss, alpha=alpha)
     sample = features.token_weights() if schedule.references == "all" else torch.ones_like(centre)
-    rows = table.rows[table.position]
-
-    def from_logits(tokens: Tensor, beta: Tensor) -> Tensor:
-        with torch.no_grad():
-            logits = head(features.states[rows[tokens]])
-        log_probs = torch.log_softmax(logits * beta.to(logits.device, logits.dtype)[:, None], 1)
-        targets = features.targets[tokens].to(logits.device)
-        return token_losses(log_probs, targets, loss=loss, alpha=alpha).double().cpu()
 
     def mean(tokens: Tensor, beta: Tensor) -> Tensor:
-        if table.covers(beta.detach()):
-            log_partition = table.log_partition(table.position[tokens], beta.cpu())
-            losses = weight[tokens] * (log_partition - beta.cpu().double() * centre[tokens])
-        else:
-            losses = from_logits(tokens, beta)
+        log_partition = table.log_partition(table.position[tokens], beta)
+        losses = weight[tokens] * (log_partition - beta.double() * centre[tokens])
         w = sample[tokens]
         return (w * losses).sum() / w.sum()
 
@@ -165,7 +152,7 @@ def fit_ts(
     check_loss(loss, alpha)
     schedule = schedule or paper_schedule("TS")
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
+    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
     plan = training_plan(features, schedule)
     log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
 
@@ -221,7 +208,7 @@ def fit_ats(
     plan = training_plan(features, schedule)
     features.check_whole()  # before the table is made
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, head, table, schedule, loss=loss, alpha=alpha)
+    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
 
     def loss_of(answers: Tensor) -> Tensor:
         beta = batch_inverse_temperatures(ats, features.sequences(answers), features.prefix)
