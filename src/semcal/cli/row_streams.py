@@ -55,7 +55,7 @@ def read_to_sample(
 ) -> Iterator[Row | InputError]:
     """Read questions; the references of structured answers are objects, and checked."""
     if schema is None:
-        return open_questions(file, columns, label=label)
+        return open_questions(file, columns)
     from semcal.fields.rows import check_to_sample
 
     check = partial(check_to_sample, schema)
