@@ -275,7 +275,6 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
-        progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt by beam search."""
 
@@ -285,7 +284,6 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
-        progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Return the log-probability of every token of given answers: ``[prompt][answer]``."""
 
