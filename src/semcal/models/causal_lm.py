@@ -293,10 +293,6 @@ class CausalLanguageModel:
         """Return the text of a prompt's tokens, special tokens included."""
         return self.format.prompt_text(prompt.token_ids)
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; a prompt must not contain any."""
-        return self.format.special_tokens_in(text)
-
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""
         return list(self._invalid(request.prompts, request.recalibrators, request.m, request.max_new_tokens))

@@ -226,10 +226,6 @@ class FakeLanguageModel:
         """Return the turns of a prompt with their roles."""
         return "\n".join(f"{turn.role}: {turn.content}" for turn in prompt.chat)
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Return (), because special tokens of this model have no text."""
-        return ()
-
     def invalid_prompts_for_sampling(self, *_: object, **__: object) -> list[QuestionError]:
         """Return [], because a table has no maximum length."""
         return []

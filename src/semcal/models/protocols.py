@@ -214,9 +214,6 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the prompt as readable text."""
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; a prompt must not contain any."""
-
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""
 
