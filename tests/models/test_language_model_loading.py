@@ -12,7 +12,6 @@ import tiny_models
 import tiny_nli
 import torch
 import transformers
-from huggingface_hub import utils as hub
 from transformers import T5Config
 
 import semcal
@@ -156,20 +155,6 @@ def test_what_is_no_causal_language_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_text("x")
     with pytest.raises(ModelError, match=r"model\.bin: the directory does not exist"):
         semcal.load_model(tmp_path / "model.bin")
-
-
-@pytest.mark.parametrize(("bars", "hub_bars"), [(True, False), (False, True)])
-def test_loading_leaves_progress_bars_as_they_were(checkpoint: Path, bars: bool, hub_bars: bool) -> None:
-    library, switch = transformers.utils.logging, (hub.disable_progress_bars, hub.enable_progress_bars)
-    before = library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
-    try:
-        (library.enable_progress_bar if bars else library.disable_progress_bar)()
-        switch[hub_bars]()
-        semcal.load_model(checkpoint)
-        assert (library.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()) == (bars, hub_bars)
-    finally:
-        (library.enable_progress_bar if before[0] else library.disable_progress_bar)()
-        switch[before[1]]()
 
 
 @pytest.mark.parametrize(

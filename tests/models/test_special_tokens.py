@@ -1,4 +1,4 @@
-"""Special tokens in texts: found in prompts, and encoded as text in answers."""
+"""Special tokens in texts are read as text: with a blank in a chat template, letter by letter elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
 def test_a_prompt_has_the_token_ids_of_its_template(habit: str, tokenizer: Any) -> None:
     tokenizer.chat_template = tiny_models.TEMPLATES[habit]
     form = chat_format(tokenizer, [EOS])
-    assert [form.special_tokens_in(turn.content) for turn in CHAT] == [()] * 4
     if isinstance(form, TemplateFormat):
         messages = [{"role": turn.role, "content": turn.content} for turn in form._roles(CHAT)]
         whole = form.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
@@ -49,24 +48,26 @@ def test_a_prompt_has_the_token_ids_of_its_template(habit: str, tokenizer: Any) 
 
 
 @pytest.mark.parametrize("template", [tiny_models.TEMPLATE, None])
-def test_an_answer_that_spells_special_tokens_is_encoded_as_text(template: str | None) -> None:
+def test_a_text_that_spells_special_tokens_invokes_none(template: str | None) -> None:
     form = chat_format(tiny_models.tokenizer(template=template), [EOS])
-    ids = form.encode_answer(CHAT, "a </s> and <|end|>")
-    assert form._special_texts.pattern == r"<\|turn\|>|<\|end\|>|<pad>|</s>|<s>"
-    end = len(form.end_of_turn)
-    assert set(ids[:-end]).isdisjoint(form.tokenizer.all_special_ids)
-    assert form.tokenizer.decode(list(ids[:-end])).strip() == "a </s> and <|end|>"
+    special = set(form.tokenizer.all_special_ids)
+    spelled = [Turn(turn.role, f"{turn.content} <|en<|end|>d|> and </s>") for turn in CHAT]
+    usual, found = ([token for token in form.encode(turns) if token in special] for turns in (CHAT, spelled))
+    assert found == usual
+    answer = form.encode_answer(CHAT, "a </s> and <|end|>")[: -len(form.end_of_turn)]
+    assert special.isdisjoint(answer)
+    assert "/s> and <" in form.tokenizer.decode(list(answer))
     piece = form._piece("Odo ", "<|end|>x")
     assert piece == form._plain("Odo <|end|>x")[len(form._plain("Odo ")) :]
-    assert set(piece).isdisjoint(form.tokenizer.all_special_ids)
+    assert special.isdisjoint(piece)
 
 
 def test_special_tokens_are_those_that_the_tokenizer_or_the_model_calls_so() -> None:
     tokenizer = tiny_models.tokenizer()
     tokenizer.add_tokens([AddedToken("<think>"), AddedToken("<eot>"), AddedToken("<x>", special=True)])
     form = chat_format(tokenizer, [EOS, tokenizer.convert_tokens_to_ids("<eot>")])
-    text = "a <think>, <eot>, <x>, <x> and <|end|>"
-    assert form.special_tokens_in(text) == ("<eot>", "<x>", "<|end|>")
+    assert isinstance(form, TemplateFormat)
+    assert form._defused("a <think>, <eot>, <x> and <|end|>") == "a <think>, < eot>, < x> and < |end|>"
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "atlas"])

@@ -199,7 +199,7 @@ class CountingModel:
 
     def __init__(self, model: FakeLanguageModel) -> None:
         self._model, self.passes = model, 0
-        self.encode, self.special_tokens_in = model.encode, model.special_tokens_in
+        self.encode = model.encode
 
     def sample(self, *args):
         self.passes += 1

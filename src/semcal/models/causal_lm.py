@@ -241,7 +241,6 @@ class CausalLanguageModel:
         recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
-        progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt by beam search; the answer with the highest mean token log-probability wins.
 
@@ -250,7 +249,7 @@ class CausalLanguageModel:
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         answers: dict[int, Generation] = {}
         lengths = [(max_new_tokens, num_beams * max_new_tokens)] * len(prompts)
-        for batch, cache in self._planner.batches(prompts, lengths, progress, ats=ats_among([recalibrator])):
+        for batch, cache in self._planner.batches(prompts, lengths, ats=ats_among([recalibrator])):
             token_ids, stops = [prompts[i].token_ids for i in batch], self.format.stops
             beams = beam_search(cache, token_ids, recalibrator, stops, num_beams, max_new_tokens)
             for i, beam in zip(batch, beams):
@@ -263,7 +262,6 @@ class CausalLanguageModel:
         answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
-        progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Return the log-probability of every token of given answers; answers to one prompt share its pass.
 
@@ -273,7 +271,7 @@ class CausalLanguageModel:
         """
         scores: list[list[tuple[float, ...]]] = [[] for _ in prompts]
         ats = ats_among([recalibrator])
-        for batch, cache in self._planner.answer_batches(prompts, answers, progress, ats=ats):
+        for batch, cache in self._planner.answer_batches(prompts, answers, ats=ats):
             outputs, _, predicting = _run(cache, [(prompts[i], answers[i]) for i in batch], all_tokens=False)
             rows = torch.tensor(list(chain.from_iterable(chain.from_iterable(predicting))), dtype=torch.long)
             tokens = chain.from_iterable(chain.from_iterable(answers[i] for i in batch))
@@ -294,10 +292,6 @@ class CausalLanguageModel:
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the text of a prompt's tokens, special tokens included."""
         return self.format.prompt_text(prompt.token_ids)
-
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; a prompt must not contain any."""
-        return self.format.special_tokens_in(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""

@@ -6,8 +6,8 @@ the tokens of an answer are those that a rendering with the answer adds to the p
 common end of renderings of different answers. docs/decisions/turns.md explains the rules.
 
 Special tokens: a tokenizer replaces its special tokens in a text first, also in texts of users. Therefore a
-prompt whose texts contain one is rejected (`ChatFormat.special_tokens_in`), and answers are encoded without
-special tokens.
+blank is put into each special token ("< |eot_id|>") before a template is rendered. Texts without a template
+are encoded without special tokens.
 """
 
 from __future__ import annotations
@@ -49,18 +49,6 @@ class ChatFormat(ABC):
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.eos = eos
-
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the distinct special tokens in a text, which `encode` would not read as text."""
-        return tuple(dict.fromkeys(self._special_texts.findall(text)))
-
-    @cached_property
-    def _special_texts(self) -> re.Pattern[str]:
-        added = self.tokenizer.added_tokens_decoder.items()
-        ends = (token for number, token in added if token.special or number in self.eos)
-        texts = {str(token) for token in (*self.tokenizer.all_special_tokens, *ends)}
-        texts.discard(str(self.tokenizer.unk_token))
-        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)")
 
     @property
     @abstractmethod
@@ -219,8 +207,6 @@ class TemplateFormat(ChatFormat):
 
     def encode_answer(self, turns: Sequence[Turn], answer: str) -> _Ids:
         """Return the ids that a rendering with the answer adds to the prompt, up to the end of turn."""
-        if self.special_tokens_in(answer):
-            return self._plain(answer) + self.end_of_turn
         prompt = self.encode(turns)
         tokens = self._one_bos(self._render([*turns, Turn("assistant", answer)], ask=False))
         cut = len(tokens) - len(self._tail)
@@ -280,7 +266,7 @@ class TemplateFormat(ChatFormat):
 
     def _text(self, turns: Sequence[Turn], *, ask: bool = True) -> str:
         """Render turns with the template; ModelError if it rejects them or fails."""
-        messages = [vars(turn) for turn in turns]
+        messages = [{"role": turn.role, "content": self._defused(turn.content)} for turn in turns]
         try:
             text: str = self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=ask, enable_thinking=False
@@ -296,6 +282,17 @@ class TemplateFormat(ChatFormat):
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
         text = self._text(self._roles(turns), ask=ask)
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    @cached_property
+    def _special_texts(self) -> re.Pattern[str]:
+        added = self.tokenizer.added_tokens_decoder.items()
+        ends = (token for number, token in added if token.special or number in self.eos)
+        texts = {str(token) for token in (*self.tokenizer.all_special_tokens, *ends)}
+        texts.discard(str(self.tokenizer.unk_token))
+        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)")
+
+    def _defused(self, text: str) -> str:
+        return self._special_texts.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """Return the turns; a system message that the template does not render joins the first user turn."""

@@ -169,17 +169,11 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Silence progress bars, reports and warnings of transformers and the hub's client, then restore them."""
+    """Silence progress bars, reports and warnings of transformers, then restore them."""
     import transformers
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
 
     library = transformers.utils.logging
     level, bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    restore_hub_bars = disable_progress_bars if are_progress_bars_disabled() else enable_progress_bars
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         library.set_verbosity_error()
@@ -190,4 +184,3 @@ def silenced() -> Iterator[None]:
             library.set_verbosity(level)
             if bars:
                 library.enable_progress_bar()
-            restore_hub_bars()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import sqlite3
 import warnings
@@ -523,8 +522,6 @@ class CachedEquivalence:
                 statement = _FIND.format(rows=", ".join(["(?, ?, ?)"] * len(chunk)))
                 values = [*(text for triple in chunk for text in triple), self._key]
                 for question, premise, hypothesis, margin in database.execute(statement, values):
-                    if not isinstance(margin, float) or not math.isfinite(margin):
-                        raise sqlite3.DatabaseError(f"a margin is {shown(margin)}, not a number")
                     margins[question, premise, hypothesis] = margin
         return margins
 

@@ -190,12 +190,11 @@ class FakeLanguageModel:
         recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
-        progress: Progress | None = None,
     ) -> list[Generation]:
         """Return for each prompt the answer in the table with the highest mean token log-probability."""
         check_at_least_one(num_beams=num_beams, max_new_tokens=max_new_tokens)
         best = []
-        for prompt in _counted(prompts, progress):
+        for prompt in prompts:
             question = self._question(prompt)
             answers = [tokens[:max_new_tokens] for tokens in self._answers[question]]
             scored = [(self._score(question, tokens, recalibrator), tokens) for tokens in answers]
@@ -209,13 +208,11 @@ class FakeLanguageModel:
         answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
-        progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Return the log-probability of every token of given answers: ``[prompt][answer]``."""
-        pairs = _counted(zip(prompts, answers, strict=True), progress)
         return [
             [self._score(self._question(prompt), answer, recalibrator) for answer in question_answers]
-            for prompt, question_answers in pairs
+            for prompt, question_answers in zip(prompts, answers, strict=True)
         ]
 
     @property
@@ -228,10 +225,6 @@ class FakeLanguageModel:
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the turns of a prompt with their roles."""
         return "\n".join(f"{turn.role}: {turn.content}" for turn in prompt.chat)
-
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Return (), because special tokens of this model have no text."""
-        return ()
 
     def invalid_prompts_for_sampling(self, *_: object, **__: object) -> list[QuestionError]:
         """Return [], because a table has no maximum length."""

@@ -141,8 +141,6 @@ def _reading_gguf(failure: str, path: Path) -> Iterator[None]:
         try:
             yield
         except (NotImplementedError, ValueError, KeyError) as error:
-            if not re.search("not supported|Supported|Unknown gguf|not yet implemented|no rule", str(error)):
-                raise
             reason = f"{failure}: transformers cannot read it ({error})"
             raise ModelError(f"{reason}; {llama_cpp_line(path)}") from error
 

@@ -215,14 +215,6 @@ class PromptConfig:
         if (difference := self.passage_difference(question)) and not self.force:
             raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
         turns = self._turns(question)
-        tokens = [token for turn in turns for token in model.special_tokens_in(turn.content)]
-        if tokens:
-            spelled = ", ".join(map(repr, dict.fromkeys(tokens)))
-            raise QuestionError(
-                question.id,
-                f"its prompt contains {spelled}, a special token of {model.name}, which the model would "
-                "not read as text. Remove it",
-            )
         ids = _named(question, model.encode, turns)
         return Prompt(question.id, ids, turns, question=question.question)
 

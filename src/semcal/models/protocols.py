@@ -214,9 +214,6 @@ class DrawsAnswers(Protocol[DrawnT, AnswerT]):
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the prompt as readable text."""
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; a prompt must not contain any."""
-
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return the errors that `sample` would raise: prompts too long for an answer or for the budget."""
 
@@ -275,7 +272,6 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         recalibrator: AnyRecalibrator,
         num_beams: int = 4,
         max_new_tokens: int = 10,
-        progress: Progress | None = None,
     ) -> list[Generation]:
         """Answer each prompt by beam search."""
 
@@ -285,7 +281,6 @@ class LanguageModel(DrawsAnswers[list[Generation], Generation], ReadsAnswers, Pr
         answers: Answers,
         *,
         recalibrator: AnyRecalibrator,
-        progress: Progress | None = None,
     ) -> list[list[tuple[float, ...]]]:
         """Return the log-probability of every token of given answers: ``[prompt][answer]``."""
 

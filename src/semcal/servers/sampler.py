@@ -199,10 +199,6 @@ class ServerModel:
             return self.format.prompt_text(prompt.token_ids)
         return json.dumps([vars(turn) for turn in prompt.chat], ensure_ascii=False, indent=2)
 
-    def special_tokens_in(self, text: str) -> tuple[str, ...]:
-        """Return the special tokens in a text; without a tokenizer they are unknown, and the result is ()."""
-        return () if self.format is None else self.format.special_tokens_in(text)
-
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
         """Return errors for the prompts that are too long for the server; raises the errors of `sample`."""
         self._check(request.recalibrators)

@@ -267,7 +267,7 @@ class BatchPlanner:
         self,
         prompts: Sequence[Prompt],
         lengths: Lengths,
-        progress: Progress | None,
+        progress: Progress | None = None,
         *,
         shared: int | None = None,
         ats: Sequence[StateReader] = (),
@@ -296,7 +296,7 @@ class BatchPlanner:
         self,
         prompts: Sequence[Prompt],
         answers: Answers,
-        progress: Progress | None,
+        progress: Progress | None = None,
         *,
         shared: int | None = None,
         ats: Sequence[StateReader] = (),
@@ -498,8 +498,7 @@ class ActiveBatch:
         nodes, node = np.unique(self.draws.node, return_inverse=True)
         rows, row = np.unique(self.draws.row, return_inverse=True)
         self.frontier, slots = self.frontier.compacted(torch.from_numpy(nodes))
-        if isinstance(self.cache, ThreeLevelCache):
-            self.cache.compact(torch.from_numpy(rows), slots)
+        self.cache.compact(torch.from_numpy(rows), slots)
         self.draws = replace(self.draws, row=row, node=node)
         self._samples, self._uniforms = self._samples[rows], self._uniforms[rows]
         self._questions = [self._questions[row] for row in rows]
@@ -544,6 +543,8 @@ class ActiveBatch:
         if not len(self):
             self._tree_sizes.record_step([], [])
             return
+        if 4 * len(np.unique(self.draws.row)) <= 3 * len(self._questions):  # worth the move
+            self._compact()
         token = self._within_budget(token)
         ats = torch.from_numpy(self._ats[self.draws.recalibrator])
         self.frontier, node = advance(self.cache, self.frontier, self._nodes, token, ats=ats)

@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.errors import ModelError, SemcalWarning, shown
+from semcal.errors import ModelError, SemcalWarning
 from semcal.models.features import FEWEST_ROWS, BlockShape
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
@@ -623,12 +623,7 @@ class Network:
         tokens: set[int] = set()
         for source in (self.model.generation_config, self.model.config, *sources):
             eos = getattr(source, "eos_token_id", None)
-            for token in eos if isinstance(eos, list | tuple) else [] if eos is None else [eos]:
-                if type(token) is not int:
-                    raise ModelError(
-                        f"eos_token_id: got {shown(eos)} in the configuration. Set the number of a token"
-                    )
-                tokens.add(token)
+            tokens |= set(eos) if isinstance(eos, list | tuple) else {-1 if eos is None else eos}
         return {token for token in tokens if 0 <= token < self.vocabulary}
 
     @torch.no_grad()

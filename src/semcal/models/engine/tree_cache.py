@@ -120,8 +120,7 @@ class ThreeLevelCache:
     prefix_states: Tensor = field(default_factory=lambda: torch.zeros((0, 0)))  # (prefix_length, d)
     slots: int = 0  # number of tokens in the trees
     layers: dict[int, LayerCache] = field(default_factory=dict)  # the ATS are layers -1, -2, …
-    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # by held row
-    place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> held row
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # by question
 
     @classmethod
     def of_prefix(cls, network: Network, prefix: tuple[int, ...]) -> ThreeLevelCache:
@@ -155,7 +154,7 @@ class ThreeLevelCache:
         """Return a cache with the same prefix and ATS, without questions."""
         layers = {i: LayerCache(layer.config, layer.last, layer.prefix) for i, layer in self.layers.items()}
         none = torch.zeros(0, dtype=torch.long, device=self.network.device)
-        return replace(self, slots=0, layers=layers, lengths=none, place=none)
+        return replace(self, slots=0, layers=layers, lengths=none)
 
     def prefill(self, prompts: Sequence[Sequence[int]], *, all_tokens: bool = False) -> ModelOutputs:
         """Run the tokens of each prompt after the prefix; the prompts become the next questions.
@@ -166,7 +165,7 @@ class ThreeLevelCache:
         own_tokens = [prompt[self.prefix_length :] for prompt in prompts]
         counts = torch.tensor([len(tokens) for tokens in own_tokens], device=device)
         held = len(self.lengths) + torch.arange(len(own_tokens), device=device)
-        self.lengths, self.place = torch.cat([self.lengths, counts]), torch.cat([self.place, held])
+        self.lengths = torch.cat([self.lengths, counts])
         buffer = len(self.lengths), int(self.lengths.max())
         for layer in self.layers.values():
             layer.reserve(*buffer)
@@ -182,7 +181,7 @@ class ThreeLevelCache:
     def extend(self, new: NewTokens) -> ModelOutputs:
         """Run new tokens of the trees, store them, and return their outputs (N, ...)."""
         most, outputs, device = tokens_per_pass(self.network), [], self.network.device
-        token, row = new.token.to(device), self._held(new.row)
+        token, row = new.token.to(device), new.row.to(device)
         path, depth = new.path.to(device), new.depth.to(device)
         read_by = None if new.read_by is None else new.read_by.to(device)
         for first in range(0, len(new), most):
@@ -194,30 +193,13 @@ class ThreeLevelCache:
             self.slots += len(outputs[-1])
         return ModelOutputs.concatenate(outputs)
 
-    def drop_except(self, rows: Tensor) -> None:
-        """Keep only these questions (ascending)."""
-        held = self._held(rows)
-        if 4 * len(held) > 3 * len(self.lengths):  # a move would cost more than it saves
-            return
-        self._keep_prompts(held)
-        self.place = torch.full_like(self.place, -1)
-        self.place[rows.to(self.place.device)] = torch.arange(len(rows), device=self.place.device)
-
     def compact(self, rows: Tensor, slots: Tensor) -> None:
         """Keep only these questions and these tokens of their trees (ascending), and renumber both."""
-        held = self._held(rows)
-        self._keep_prompts(held)
+        rows, slots = rows.to(self.network.device), slots.to(self.network.device)
+        self.lengths, self.slots = self.lengths[rows], len(slots)
         for layer in self.layers.values():
-            layer.keep_slots(slots.to(held.device))
-        self.place, self.slots = torch.arange(len(rows), device=held.device), len(slots)
-
-    def _keep_prompts(self, held: Tensor) -> None:
-        self.lengths = self.lengths[held]
-        for layer in self.layers.values():
-            layer.keep_prompts(held, int(self.lengths.max()))
-
-    def _held(self, rows: Tensor) -> Tensor:
-        return self.place[rows.to(self.place.device)]
+            layer.keep_prompts(rows, int(self.lengths.max()))
+            layer.keep_slots(slots)
 
     def _run(self, token_ids: Tensor, positions: Tensor, forward_pass: ForwardPass) -> ModelOutputs:
         states = self.network.run(token_ids, positions, forward_pass)
@@ -282,7 +264,6 @@ class FallbackCache:
     ats: tuple[StateReader, ...] = ()
     ats_layers: tuple[DynamicLayer, ...] = ()  # keys and values of each ATS
     lengths: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # whole prompts, by row
-    place: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # question -> row
     column: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # slot -> column
 
     @classmethod
@@ -323,7 +304,7 @@ class FallbackCache:
         token_ids = pad_sequence(own_tokens, batch_first=True)
         lengths = torch.tensor([len(tokens) for tokens in own_tokens])
         batch, width = token_ids.shape
-        self.lengths, self.place = before + lengths, torch.arange(batch)
+        self.lengths = before + lengths
         visible = torch.ones((width, before + width), dtype=torch.bool).tril(before).expand(batch, -1, -1)
         outputs = self._run(token_ids, torch.arange(before, before + width).expand(batch, width), visible)
         if all_tokens:
@@ -331,8 +312,7 @@ class FallbackCache:
         return outputs[torch.arange(batch), lengths - 1]
 
     def extend(self, new: NewTokens) -> ModelOutputs:
-        row = self.place[new.row]
-        rank = ranks(row)
+        row, rank = new.row, ranks(new.row)
         rows, width, held = len(self.positions), int(rank.max()) + 1, self.positions.shape[1]
         token_ids = torch.zeros((rows, width), dtype=torch.long)
         token_ids[row, rank] = new.token
@@ -342,15 +322,11 @@ class FallbackCache:
         outputs = self._run(token_ids, positions, self._visible(new, row, rank, held + width))
         return outputs[row, rank]
 
-    def drop_except(self, rows: Tensor) -> None:
-        held = self.place[rows]
-        if len(held) == len(self.positions):
-            return
+    def compact(self, rows: Tensor, slots: Tensor) -> None:
         for layer in (*self.key_values.layers, *self.ats_layers):
-            layer.batch_select_indices(held.to(self.network.device))
-        self.positions, self.lengths = self.positions[held.to(self.positions.device)], self.lengths[held]
-        self.place = torch.full_like(self.place, -1)
-        self.place[rows] = torch.arange(len(rows))
+            layer.batch_select_indices(rows.to(self.network.device))
+        self.positions, self.lengths = self.positions[rows.to(self.positions.device)], self.lengths[rows]
+        self.column = self.column[slots]
 
     def _visible(self, new: NewTokens, row: Tensor, rank: Tensor, columns: int) -> Tensor:
         """Return a mask (rows, width, K) of the tokens that new tokens see: prompt, path and itself."""
@@ -467,14 +443,13 @@ def start(cache: TreeCache, prompts: Sequence[Sequence[int]], first: int = 0) ->
 def advance(
     cache: TreeCache, frontier: Frontier, node: Tensor, token: Tensor, *, ats: Tensor | None = None
 ) -> tuple[Frontier, Tensor]:
-    """Extend nodes (n,) with tokens (n,): equal steps run once, and questions without a step leave the cache.
+    """Extend nodes (n,) with tokens (n,): equal steps run once.
 
     `ats` (n,) is the index of the ATS of each step in the cache, -1 for none; by default all ATS read each
     token. Return the new nodes, and the node (n,) after each step.
     """
     parent, token, reached = distinct_steps(cache, node, token)
     row = frontier.row[parent]
-    cache.drop_except(torch.unique_consecutive(row))
     before = frontier.path[parent]  # paths with one more slot, as wide as the longest
     depth, path = (before >= 0).sum(1), pad(before, (0, 1), value=-1)
     path[torch.arange(len(path)), depth] = cache.slots + torch.arange(len(parent))
