@@ -329,11 +329,11 @@ def test_log_probabilities_are_asked_for_where_there_are_some_and_never_0_altern
 def test_llama_cpp_is_told_to_apply_the_temperature_alone_and_vllm_asked_for_token_ids() -> None:
     llama = replace(PROFILE, server="llama.cpp", scaled_on_request=True)
     body = request_for(llama, AS_MESSAGES, DRAWN).body
-    assert body["samplers"] == ["temperature"]
-    assert "post_sampling_probs" not in body
-    scaled = replace(DRAWN, at_temperature=True)
-    assert request_for(llama, AS_MESSAGES, scaled).body["post_sampling_probs"] is True
-    assert "post_sampling_probs" not in request_for(PROFILE, AS_IDS, scaled).body
+    assert (body["samplers"], body["post_sampling_probs"]) == (["temperature"], True)
+    assert "post_sampling_probs" not in request_for(PROFILE, AS_IDS, DRAWN).body
+    for temperature in (0.0, 1.0):
+        raw = replace(DRAWN, temperature=temperature)
+        assert "post_sampling_probs" not in request_for(llama, AS_MESSAGES, raw).body
     vllm = replace(PROFILE, server="vLLM", chosen_ids=True)
     body = request_for(vllm, AS_IDS, replace(DRAWN, token_ids=(9,))).body
     assert body["return_token_ids"] is body["return_tokens_as_token_ids"] is True

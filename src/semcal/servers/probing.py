@@ -349,14 +349,14 @@ class _Probing:
                 self.add(log_probs="masked", truncated_to=cut)
         else:
             self.add(scaled_on_request=True)
-            power = _power(raw, self._first_log_probs(self.hot, at_temperature=True))
+            power = _power(raw, self._first_log_probs(self.hot))
             self.add(scaled_on_request=power is not None and abs(power * self.hot - 1) <= NEAR)
 
-    def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[TokenKey, float]:
+    def _first_log_probs(self, temperature: float) -> dict[TokenKey, float]:
         """Return log-probabilities of the first token's alternatives, and of a few sampled tokens."""
         log_probs: dict[TokenKey, float] = {}
         k = self.profile.top_log_probs
-        answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
+        answer = AnswerRequest(temperature, 1, alternatives=k)
         for seed in range(1, 2 if k >= 5 else 4 if k > 1 else 17):
             entry = self.first(self.open, replace(answer, seed=seed))
             if entry is not None:

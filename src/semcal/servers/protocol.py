@@ -91,8 +91,7 @@ class AnswerRequest:
 
     Only `schema` constrains the answers. Log-probabilities then describe single tokens, and their sum is not
     the likelihood of the answer under the constraint.
-    `at_temperature` requests log-probabilities at T if the server has them on request (llama.cpp); `forced`
-    is a token that replaces the sampled token.
+    `forced` is a token that replaces the sampled token.
     """
 
     temperature: float  # 0: the most likely token at every step
@@ -102,7 +101,6 @@ class AnswerRequest:
     log_probs: bool = True
     alternatives: int = 1  # number of most likely tokens to list at each step
     token_ids: tuple[int, ...] = ()  # further tokens to list (`ServerProfile.chosen_ids`)
-    at_temperature: bool = False
     forced: int | None = None
     schema: Json | None = None  # the answers are JSON documents that are valid under it
 
@@ -140,7 +138,7 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
 def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) -> Json:
     """Return the fields for log-probabilities, never 0 alternatives: some servers then return none."""
     k = max(1, answer.alternatives)
-    on_request = answer.at_temperature and profile.scaled_on_request
+    on_request = profile.scaled_on_request and answer.temperature not in (0, 1)
     return {
         "logprobs": True if in_chat else k,
         "top_logprobs": k if in_chat and profile.top_log_probs else None,

@@ -56,20 +56,15 @@ from semcal.servers.protocol import (
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
 
-Reading = Literal["given", "on request"]
-"""Source of log-probabilities at T: every reply, or replies on request."""
-
 #: Maximum difference from 1 of the sum of probabilities of the whole vocabulary.
 _SUM = 1e-3
 
 
-def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
-    """Return the source of log-probabilities of samples at a temperature; None if they cannot be known."""
-    if profile.log_probs in (None, "masked"):
-        return None
+def knows_log_probs(profile: ServerProfile, temperature: float) -> bool:
+    """Return whether the server reports the log-probabilities of samples at a temperature."""
     if temperature == 1 or profile.log_probs != "raw":
-        return "given"
-    return "on request" if profile.scaled_on_request and profile.truncated_to is None else None
+        return profile.log_probs not in (None, "masked")
+    return profile.scaled_on_request and profile.truncated_to is None
 
 
 def _log_prob(entry: TokenEntry, token_id: int) -> float | None:
@@ -100,12 +95,11 @@ _TRIES = 4
 
 @dataclass(frozen=True)
 class Way:
-    """Settings of the requests for some samples, and the source of their log-probabilities."""
+    """Settings of the requests for some samples."""
 
-    requested: float  # temperature of requests: 0 is greedy
-    temperature: float  # temperature of likelihoods
-    reading: Reading | None
-    seed: int | None
+    temperature: float  # 0 is greedy
+    log_probs: bool = False  # whether log-probabilities at the temperature are known
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,6 @@ class _Missing:
     beginning: tuple[int, ...]  # the prompt and the answer so far
     token_id: int
     temperature: float
-    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -164,7 +157,7 @@ class ServerModel:
         profile = self.profile
         return Capabilities(
             states=False,
-            likelihoods=all(reading_at(profile, temperature) is not None for temperature in (1.0, 2.0)),
+            likelihoods=all(knows_log_probs(profile, temperature) for temperature in (1.0, 2.0)),
             max_temperature=profile.max_temperature,
             truncated_to=profile.truncated_to,
             answers_a_request=profile.together,
@@ -239,7 +232,7 @@ class ServerModel:
         runs = [[self._way(r, seed) for r in request.recalibrators] for seed in request.seeds]
         ways = dict.fromkeys(way for run in runs for way in run)
         for way in ways:
-            if way.reading is None and way.requested:
+            if way.temperature and not way.log_probs:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
@@ -281,7 +274,7 @@ class ServerModel:
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
         """Raise UsageError if a measure needs likelihoods and they cannot be known."""
         way = self._way(recalibrator, 0)
-        if way.reading is None and way.requested:
+        if way.temperature and not way.log_probs:
             raise UsageError(f"{measure} needs likelihoods: {why_unknown(self.profile, way.temperature)}")
 
     def _check(self, recalibrators: Sequence[AnyRecalibrator]) -> None:
@@ -298,7 +291,7 @@ class ServerModel:
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
         if isinstance(recalibrator, Greedy):
-            return Way(0.0, 1.0, None, None)
+            return Way(0.0)
         temperature = temperature_of(recalibrator)
         if temperature is None:
             with_states(self, f"{recalibrator.method} reads hidden states or logits")
@@ -309,7 +302,7 @@ class ServerModel:
                 f"temperature: {temperature:g} exceeds {most:g}, the maximum of {self.profile.url}. "
                 f"Pass at most {most:g}"
             )
-        return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
+        return Way(temperature, knows_log_probs(self.profile, temperature), seed)
 
     def _draw(
         self,
@@ -322,18 +315,15 @@ class ServerModel:
 
         A schema is sent with the messages of a chat, because servers apply it only there.
         """
-        prompts, max_new_tokens, schema = request.prompts, request.max_new_tokens, request.schema
+        prompts, schema = request.prompts, request.schema
         if schema is not None:
             prompts = [replace(prompt, token_ids=()) for prompt in prompts]
-        places, requests = [], []
+        places, requests = list[tuple[int, Way, int]](), list[ServerRequest]()
         for i, prompt in enumerate(prompts):
             for way in ways:
-                answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
+                answers = self._answer_requests(prompt, way, numbers, request)
                 of_way = [request_for(self.profile, prompt, answer) for answer in answers]
-                if schema is not None:
-                    answers = [replace(answer, schema=schema) for answer in answers]
-                    of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
-                requests += of_way
+                requests += of_way if schema is None else map(without_ids, of_way)
                 places += [(i, way, answer.n) for answer in answers]
         requests_each, answered = len(requests) / max(1, len(prompts)), count(1)
 
@@ -365,24 +355,21 @@ class ServerModel:
                         draw = self._cut(prompts[i], draw, way, request.cut)
                     so_far.append(draw)
                 choices += reply[:n]
-        self.replies.add(choices, max_new_tokens)
+        self.replies.add(choices, request.max_new_tokens)
         return samples_by_way
 
     def _answer_requests(
-        self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
+        self, prompt: Prompt, way: Way, numbers: range, request: SampleRequest
     ) -> list[AnswerRequest]:
         """Return the requests for the samples with these indices; a single request for greedy answers."""
+        answer = AnswerRequest(
+            way.temperature, request.max_new_tokens, log_probs=way.log_probs, schema=request.schema
+        )
         if way.seed is None:
-            return [AnswerRequest(way.requested, max_new_tokens, log_probs=False)]
+            return [answer]
         most = self.profile.together
         u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)
         seeds: list[int] = (u[:, 0] * 2**31).astype(int).tolist()
-        answer = AnswerRequest(
-            way.requested,
-            max_new_tokens,
-            log_probs=way.reading is not None,
-            at_temperature=way.reading == "on request",
-        )
         return [
             replace(answer, n=min(most, len(numbers) - start), seed=seeds[start])
             for start in range(0, len(numbers), most)
@@ -402,7 +389,7 @@ class ServerModel:
             ids, entries, finished = ids[:end], entries[:end], ended or finished
             text = self.format.text(ids) if complete or choice.token_ids else text
         log_probs = tuple(entry.log_prob for entry in entries)
-        if not (way.reading and complete and (ended or finished is False)) or -math.inf in log_probs:
+        if not (way.log_probs and complete and (ended or finished is False)) or -math.inf in log_probs:
             log_probs = ()
         token_ids = ids if complete or choice.token_ids else ()
         refusal = choice.refusal
@@ -429,7 +416,7 @@ class ServerModel:
         uncut = (generation.finished or not ended) and end == len(generation.text)
         if uncut and not start:
             return draw
-        if way.reading is None or not generation.token_log_probs:
+        if not generation.token_log_probs:
             return replace(draw, rescored=())
         if self.format is None:
             lead = _entries_before(generation.text[:start], entries)
@@ -450,7 +437,7 @@ class ServerModel:
         values: list[float | _Missing] = list(generation.token_log_probs[:shared])
         for place in range(shared, len(completed)):
             beginning = (*prompt.token_ids, *completed[:place])
-            missing = _Missing(beginning, completed[place], way.temperature, way.reading)
+            missing = _Missing(beginning, completed[place], way.temperature)
             # At the first difference another token was sampled, but this token may be among its alternatives.
             is_listed = place == shared < len(entries)
             log_prob = _log_prob(entries[shared], completed[place]) if is_listed else None
@@ -478,7 +465,7 @@ class ServerModel:
     def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
         """Return the cheapest request for the log-probability of a token; after seed 0, of all tokens."""
         profile = self.profile
-        answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
+        answer = AnswerRequest(token.temperature, 1, seed=seed)
         if seed:
             return replace(answer, alternatives=profile.vocabulary or 1)
         if token.temperature == 1 and profile.forced_raw:
@@ -685,7 +672,7 @@ class PartitionRequests:
             nll = [(max([gold, *top]) - gold) / temperature - at[p] for (p, _), gold, top in rows]
             return {"nll": nll}
 
-        answer = AnswerRequest(temperature, 1, alternatives=2, at_temperature=True)
+        answer = AnswerRequest(temperature, 1, alternatives=2)
         return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
 
     def whole(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
