@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,9 +21,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from semcal.data.datasets import clean_text, load_questions, parse_list
+from semcal.data.datasets import load_questions, parse_list
 from semcal.data.question import Question, RowData, passage_key
-from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
+from semcal.errors import InputError, RowError, UsageError, shown
 from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
@@ -37,9 +36,6 @@ _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
 LARGEST = 4_000_000_000
 #: The last question of a prompt without blank lines.
 _LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A):$")
-#: Places at which a question may begin in the last `_ENDING` characters of a prompt.
-_BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
-_ENDING = 2000
 _SAMPLE = re.compile(r"(.+)#(\d{1,9})")
 #: Output of lm-eval's filters if they find nothing.
 _NOT_EXTRACTED = "[invalid]"
@@ -74,7 +70,6 @@ class _Answers:
     # answer and verdict of the log, by request
     stated: dict[int, tuple[str | None, bool | None]] = field(default_factory=dict)
     fault: str | None = None  # the first reason why the question is a bad row
-    is_prompt: bool = True  # whether the question may be the end of a prompt
     read_by: AnswerFormat | None = None  # None: the answer that the log extracted, else auto
 
     def fail(self, reason: str) -> None:
@@ -117,7 +112,6 @@ class _Answers:
         row = {
             "id": name,
             "question": self.question,
-            "prompt": self.question if self.is_prompt else None,
             "context": self.context,
             "answers": self.answers or None,
             **stated,
@@ -284,7 +278,6 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
         context if isinstance(context, str) else None,
         settings,
         {(number, 0): reply for number, reply in enumerate(replies)},
-        is_prompt=question in (None, prompt),
         read_by=read_by,
     )
 
@@ -525,71 +518,30 @@ def read_recorded(
         raise UsageError(f"--requests is for openai-batch, not for {format}. Leave it out.")
     read_by = None if answer_format is None else AnswerFormat(answer_format)
     _refuse_pickle(source)
-    questions_of_file = _Questions(questions) if questions is not None else None
+    listed = () if questions is None else load_questions(questions)
+    by_id = {question.id: question for question in listed if not question.numbered}
     for row in FORMATS[format].read(source, requests, given, read_by):
-        yield row if isinstance(row, RowError) else _join_question(row, questions_of_file)
+        yield row if isinstance(row, RowError) else _join_question(row, questions, by_id)
 
 
-class _Questions:
-    """The questions of a file. Rows join them by id or, if no question has an id, by text.
-
-    The text of a row must equal the question except for case and spaces. A prompt must end in the question,
-    which begins a line or a sentence; "Answer:" may follow.
-    """
-
-    def __init__(self, source: str) -> None:
-        questions = load_questions(source)
-        self._source = source
-        self._by_id = {question.id: question for question in questions if not question.numbered}
-        self._by_text: dict[str, list[Question]] = defaultdict(list)
-        for question in questions:
-            self._by_text[passage_key(question.question)].append(question)
-
-    def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
-        """Return the question of a row; InputError if none, another or several match."""
-        keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
-        ending = text if text is None or len(text) < WIDTH else f"…{text[10 - WIDTH :]}"
-        quoted = "not known" if ending is None else shown(ending)
-        if not self._by_id:
-            matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
-            if len(matches) == 1:
-                return matches[0]
-            raise InputError(
-                f"its question is {quoted}; expected one equal question in {source} (without ids), found "
-                f"{len(matches) or 'none'}"
-            )
-        if (question := self._by_id.get(name)) is None:
-            raise InputError(f"no question with this id in {source}. Leave all ids out to join by text.")
-        if text is not None and passage_key(question.question) not in keys:
-            raise InputError(
-                f"its question is {quoted}, but the question with this id in {source} is "
-                f"{shown(question.question)}. Correct the ids (lm-eval counts from 0), or leave all out."
-            )
-        return question
-
-
-def _endings(text: str) -> Iterator[str]:
-    """Yield the possible questions of a text, as `passage_key`: all of it, then its endings."""
-    yield passage_key(clean_text(text))
-    end = re.sub(r"\b(?:Answer|A):$", "", text[-_ENDING:].rstrip())
-    yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
-
-
-def _join_question(row: JsonLine, questions: _Questions | None) -> JsonLine | RowError:
-    """Join a row with its question; another wording in the log becomes `prompt`."""
-    cells = {key: value for key, value in row.data.items() if key != "prompt"}
-    text = cells.get("question")
-    if questions is None:
-        if text:
-            return JsonLine(row.line, cells)
-        return row.error("its question is unknown. Give --requests or --questions.")
-    try:
-        question = questions.find(cells["id"], text, is_prompt="prompt" in row.data)
-    except InputError as error:
-        return row.error(str(error))
-    answers = {key: value for key, value in cells.items() if key not in ("question", "answers", "context")}
+def _join_question(
+    row: JsonLine, source: str | None, questions: Mapping[str, Question]
+) -> JsonLine | RowError:
+    """Join a row with the question of its id; another wording in the log becomes `prompt`."""
+    text = row.data.get("question")
+    if source is None:
+        return row if text else row.error("its question is unknown. Give --requests or --questions.")
+    question = questions.get(row.data["id"])
+    if question is None:
+        return row.error(f"no question with this id in {source}. Give each question the id of the log.")
+    if text is not None and passage_key(question.question) not in passage_key(text):
+        return row.error(
+            f"its question is {shown(text)}, but the question with this id in {source} is "
+            f"{shown(question.question)}. Correct the ids (lm-eval counts from 0)."
+        )
+    answers = {key: value for key, value in row.data.items() if key not in ("question", "answers", "context")}
     prompt = {} if text in (None, question.question) else {"prompt": text}
-    return JsonLine(row.line, {**cells, **question.row(), **answers, **prompt})
+    return JsonLine(row.line, {**row.data, **question.row(), **answers, **prompt})
 
 
 def _refuse_pickle(source: str) -> None:

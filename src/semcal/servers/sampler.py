@@ -181,11 +181,9 @@ class ServerModel:
             )
         return self.format.encode_answer(chat, answer)
 
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
-        """Return errors for the prompts that are too long for the server with their longest answers."""
-        return self._too_long(prompts, [max(map(len, of_prompt), default=0) for of_prompt in answers])
+    def invalid_prompts(self, *_: object) -> list[QuestionError]:
+        """Return no errors: the server itself rejects the prompts that are too long."""
+        return []
 
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the sent messages as JSON, or with a tokenizer the text of the sent token ids."""
@@ -198,21 +196,9 @@ class ServerModel:
         return () if self.format is None else self.format.special_tokens.find(text)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
-        """Return errors for the prompts that are too long for the server; raises the errors of `sample`."""
+        """Return no errors, as `invalid_prompts`; raises the errors of `sample`."""
         self._check(request.recalibrators)
-        return self._too_long(request.prompts, [request.max_new_tokens] * len(request.prompts))
-
-    def _too_long(self, prompts: Sequence[Prompt], answers: Sequence[int]) -> list[QuestionError]:
-        most = self.profile.max_length or math.inf
-        return [
-            QuestionError(
-                prompt.question_id,
-                f"the prompt has {len(prompt.token_ids)} tokens; with {answer} tokens of the answer it "
-                f"exceeds the server's limit of {most}. Shorten the prompt or reduce --max-new-tokens",
-            )
-            for prompt, answer in zip(prompts, answers)
-            if len(prompt.token_ids) + answer > most
-        ]
+        return []
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
@@ -774,7 +760,7 @@ def _scored(reply: Json) -> list[dict[str, float] | None]:
 
 
 def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
-    scored = []
+    scored = list[tuple[str, Mapping[str, float] | None]]()
     for answer, positions in zip(question.answers, replies):
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
         if len(positions) < stop:
