@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from semcal.errors import SemcalWarning, shown
+from semcal.errors import shown
 from semcal.meaning.answer import split_reasoning
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
-from semcal.servers.client import ServerRequest
+from semcal.servers.client import ServerRequest, inside
 
 #: Fields that switch truncation and penalties off, by all names that servers use.
 NEUTRAL: Json = {
@@ -157,27 +156,11 @@ class ReplyCount:
     cut: int = 0  # replies that ended during the reasoning, before an answer
     unknown: int = 0  # answers without a known finish_reason
 
-    def add(self, choices: Sequence[ReplyChoice], limit: int) -> None:
-        """Count choices; warn once about reasoning without an answer, and once about unknown ends."""
-        thought = [choice.refusal != "" for choice in choices if choice.reasoning]
-        cut, unknown = thought.count(False), [choice.finished for choice in choices].count(None)
-        reasons = []
-        if cut and not self.cut:
-            reasons.append(
-                f"{cut} of {len(thought)} replies with reasoning ended before an answer (limit: {limit} "
-                "tokens) and count as no answer. Increase --max-new-tokens (such as 4000), or disable "
-                "reasoning at the server"
-            )
-        if unknown and not self.unknown:
-            reasons.append(
-                f"{unknown} of {len(choices)} answers have no known finish_reason, and the limit of {limit} "
-                "tokens may have cut them: 'finished' is null, and so is the likelihood, unless the tokens "
-                "show the end. Compare with a larger --max-new-tokens"
-            )
-        for reason in reasons:
-            warnings.warn(reason, SemcalWarning, stacklevel=4)
-        self.thought, self.cut = self.thought + len(thought), self.cut + cut
-        self.unknown += unknown
+    def add(self, choice: ReplyChoice) -> None:
+        """Count a choice."""
+        self.thought += bool(choice.reasoning)
+        self.cut += bool(choice.reasoning) and choice.refusal == ""
+        self.unknown += choice.finished is None
 
 
 #: Log-probabilities at or below this value represent minus infinity, which JSON lacks.
@@ -351,13 +334,16 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
     """Read {content: [{token, logprob, bytes, top_logprobs}]}, also with prob and top_probs (llama.cpp).
 
     The parallel lists {tokens, token_logprobs, top_logprobs} are read, too; LiteLLM may add them as null. The
-    result is None if entries are missing: [], false, null, or a number in place of an entry.
+    result is None without entries, or if one has no value.
     """
     if not isinstance(logprobs, Mapping):
         return None
     if logprobs.get("tokens") is None:
-        listed = logprobs.get("content")
-        if listed is None or not all(map(_has_value, _typed(listed, list, "logprobs.content"))):
+        listed = _typed(logprobs.get("content") or [], list, "logprobs.content")
+        values = [
+            inside(token, "prob" if inside(token, "logprob") is None else "logprob") for token in listed
+        ]
+        if not listed or None in values:
             return None
         return tuple(map(_entry, listed))
     tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
@@ -372,13 +358,6 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
         listed = [{"token": text, "logprob": log_prob} for text, log_prob in alternatives]
         entries.append(_entry({"token": token, "logprob": value, "top_logprobs": listed}))
     return tuple(entries)
-
-
-def _has_value(token: Any) -> bool:
-    """Return whether a token has an entry with a value, valid or damaged."""
-    if isinstance(token, Mapping):
-        return token.get("logprob", token.get("prob", 0)) is not None
-    return token is not None and type(token) is not int
 
 
 def _entry(token: Any) -> TokenEntry:

@@ -324,7 +324,6 @@ class ServerModel:
             requests, parse_choices, on_reply=advance, in_turn=in_turn, at_once=slots
         )
         samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
-        choices = list[ReplyChoice]()
         for (i, way, n), reply in zip(places, replies):
             so_far = samples_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
@@ -334,14 +333,13 @@ class ServerModel:
                 samples_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 for choice in reply[:n]:
+                    self.replies.add(choice)
                     draw = self._read(choice, way)
                     if schema is not None:
                         draw = _of_document(draw)
                     elif request.cut is not None:
                         draw = self._cut(prompts[i], draw, way, request.cut)
                     so_far.append(draw)
-                choices += reply[:n]
-        self.replies.add(choices, request.max_new_tokens)
         return samples_by_way
 
     def _answer_requests(
