@@ -406,6 +406,16 @@ def fault(content: Any) -> str | None:
     return TOO_DEEP
 
 
+def inside(value: Any, *path: str | int) -> Any:
+    """Return the value at keys and indices of a JSON value, None if missing."""
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
 def _fault_of_one(key: str | None, value: Any) -> str | None:
     if isinstance(value, _Doubled):
         return f"the key {shown(value.key)} occurs twice in one object: rename or remove one"

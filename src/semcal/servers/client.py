@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from semcal.errors import BudgetError, SemcalWarning, ServerError, printable, shown
+from semcal.files import inside
 from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, Endpoint, ServerSettings, key_for
 from semcal.store import KeptReplies, kept_replies
@@ -287,16 +288,6 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int]) -> tuple[int, int]:
         listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
         entries += len(listed) if isinstance(listed, list) else 0
     return counts[0] or worst[0], max(entries, counts[1]) or worst[1]
-
-
-def inside(reply: Any, *path: str | int) -> Any:
-    """Return the value in a reply at keys and indices, or None."""
-    for key in path:
-        try:
-            reply = reply[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return reply
 
 
 Parsed = TypeVar("Parsed")

@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import takewhile
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any
 
 from semcal.data.question import Turn
 from semcal.errors import SemcalWarning, ServerError
-from semcal.files import read_sealed, user_cache, write_sealed
+from semcal.files import inside, read_sealed, user_cache, write_sealed
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
-from semcal.servers.client import RequestFailed, ServerClient, inside
+from semcal.servers.client import RequestFailed, ServerClient
 from semcal.servers.protocol import (
     MOST_CHOICES,
     NEUTRAL,
@@ -35,15 +36,9 @@ def _path(folder: Path | None, profile: ServerProfile) -> Path:
 
 
 def write_profile(folder: Path | None, profile: ServerProfile) -> None:
-    """Write a profile as JSON, with the version of the probe and a checksum; warn if that fails."""
-    path = _path(folder, profile)
-    try:
-        write_sealed(path, {"probe": PROBE, "profile": asdict(profile)})
-    except OSError as error:
-        reason = (
-            f"{path}: the server profile could not be stored ({error.strerror}); the next run probes again"
-        )
-        warnings.warn(reason, SemcalWarning, stacklevel=3)
+    """Write a profile as JSON, with the version of the probe and a checksum, if the folder can be written."""
+    with suppress(OSError):
+        write_sealed(_path(folder, profile), {"probe": PROBE, "profile": asdict(profile)})
 
 
 def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfile | None:

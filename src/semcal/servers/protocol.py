@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from semcal.errors import shown
+from semcal.files import inside
 from semcal.meaning.answer import split_reasoning
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
-from semcal.servers.client import ServerRequest, inside
+from semcal.servers.client import ServerRequest
 
 #: Fields that switch truncation and penalties off, by all names that servers use.
 NEUTRAL: Json = {
