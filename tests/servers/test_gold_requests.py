@@ -215,9 +215,3 @@ def test_what_a_server_gives_says_if_log_probabilities_at_t_are_known(profile, a
     assert {knows_log_probs(profile, t) for t in (0.5, 1.3)} == {elsewhere}
     if not elsewhere:
         assert "E-SC" in why_unknown(profile, 1.3)
-
-
-def test_the_remedy_is_the_server_s() -> None:
-    assert "--logprobs-mode processed_logprobs" in why_unknown(RAW, 1.3)
-    assert "only E-SC" in why_unknown(replace(RAW, server="Ollama"), 1.3)
-    assert "top_k 40" in why_unknown(replace(RAW, log_probs="masked", truncated_to="top_k 40"), 1.0)

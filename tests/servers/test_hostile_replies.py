@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.errors import BudgetError, SemcalWarning, ServerError, UsageError, printable
+from semcal.errors import BudgetError, ServerError, UsageError, printable
 from semcal.servers.client import RequestFailed, ServerRequest, server_words
 from semcal.servers.probing import identify
 from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, key_for
-from tests.cli.invoking import semcal, write
+from tests.cli.invoking import semcal
 from tests.servers import fake_model
-from tests.servers.fake_server import FakeServer, Json
+from tests.servers.fake_server import Json
 from tests.servers.mocked import mocked, reply
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
@@ -269,30 +269,6 @@ def test_another_model_is_one_warning_with_both_names(asked: str, other: str) ->
     (words,) = told_of(asked, other, times=2)
     assert f" {asked}, " in words
     assert f" {other}; " in words
-
-
-def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:
-    answer = httpx.Response(200, json={"model": f"\x1b[2J{KEY}" + "x" * 5000})
-    with mocked(lambda _: answer, api_key=KEY) as client, pytest.warns(SemcalWarning) as told:
-        client.send_all([ASKED], dict)
-    assert f"{ODD}[2J(the key)xxx" in str(told[0].message)
-    assert len(str(told[0].message)) < 400
-
-
-# How many answers a request asks for
-
-
-@pytest.mark.parametrize("quirks", [{"slots": 4, "server": "SGLang"}, {"n_at_most": 4}])
-def test_ten_answers_of_a_server_that_gives_four_at_a_time_are_three_requests(
-    quirks: Json, tmp_path: Path
-) -> None:
-    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
-    with FakeServer(**quirks) as server:
-        code, (row,), told = semcal("sample", file, "--model", server.name, "--m", 10)
-        sent = [body for _, body in server.requests if "Question: " in json.dumps(body)]
-    assert (code, len(row["samples"])) == (0, 10), told
-    assert sorted(body.get("n", 1) for body in sent) == [2, 4, 4]  # they arrive in any order
-    assert len({body["seed"] for body in sent}) == 3
 
 
 # OpenAI's variables
