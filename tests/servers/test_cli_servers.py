@@ -72,8 +72,8 @@ def test_a_budget_ends_the_command_before_it_is_passed(file: Path, tmp_path: Pat
 
 
 def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_take() -> None:
-    with FakeServer(server="llama.cpp") as server:
-        one, several = model_of(server), model_of(server, server="vLLM", max_n=8)
+    with FakeServer() as server:
+        one, several = model_of(server), model_of(server, max_n=8)
         counts = [questions_a_block(one, 10, ways, 64) for ways in (1, 2)]
         assert [*counts, questions_a_block(several, 10, 2, 64)] == [12, 6, 32]
 
