@@ -307,6 +307,16 @@ def fault(content: Any) -> str | None:
     return TOO_DEEP
 
 
+def inside(value: Any, *path: str | int) -> Any:
+    """Return the value at keys and indices of a JSON value, None if missing."""
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
 def _inside(key: str | None, value: Any) -> Iterator[_Keyed]:
     if isinstance(value, Mapping):
         for name, item in value.items():

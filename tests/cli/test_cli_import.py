@@ -607,22 +607,11 @@ def test_the_only_reply_to_a_question_of_a_batch_is_the_given_answer(imports):
     assert (code, "--answer" in stderr) == (2, True)
 
 
-# --questions: by id, or by text where no question has an id
+# --questions: by id
 
 
 BOTH = [lm_eval_line("0"), lm_eval_line("1")]
 LINES = [{"question": question, "answers": [answers[0]]} for question, answers, _ in ASKED.values()]
-
-
-def test_questions_without_ids_are_joined_by_their_text(imports):
-    """lm-eval counts documents from 0, and the lines of a file count from 1."""
-    for questions in (LINES, LINES[::-1]):
-        code, rows, _ = imports("lm-eval", BOTH, questions=questions)
-        assert code == 0
-        assert [(row["id"], row["question"], row["answers"]) for row in rows] == [
-            (name, question, [answers[0]]) for name, (question, answers, _) in ASKED.items()
-        ]
-        assert all("prompt" not in row for row in rows)
 
 
 def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_quotes_both(imports):
@@ -633,59 +622,33 @@ def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_qu
     own = "line 2 (id '1'): its question is 'Which river runs through Belmar?'"
     assert f"{own}, but the question with this id" in err
     assert "is 'Who wrote The Amber Gate?'" in err
-
-
-FEW_SHOT = "Answer briefly.\n\nQuestion: Which river runs through Belmar?\nAnswer: Orre\n\n"
-BELMAR = {"id": "1", "question": "Which river runs through Belmar?"}
+    assert imports("lm-eval", BOTH, questions=LINES)[:2] == (1, [])  # without ids
 
 
 @pytest.mark.parametrize(
     ("prompt", "agrees"),
     [
         ("Who wrote The Amber Gate?", True),
-        ("Question: Who wrote The Amber Gate?\nAnswer:", True),
-        ("Q:who wrote the\tamber gate?\nA:", True),
-        (f"{FEW_SHOT}Question: Who wrote The Amber Gate?\nAnswer:", True),
-        (f"{FEW_SHOT}Who wrote The Amber Gate?", True),
-        ("Answer in one word. Who wrote  The Amber Gate?", True),
-        ("Context: Ilka was a poet.\n\nQuestion:\nWho wrote The Amber Gate?\n\nAnswer: ", True),
-        ("When and who wrote The Amber Gate?", False),
-        ("Who wrote The Amber Gate? And when?", False),
-        ("Question: Who wrote The Amber Gate?\nAnswer: Ilka\nQuestion: When?\nAnswer:", False),
+        ("Question: WHO wrote  The Amber Gate?\nAnswer:", True),
         ("Who wrote The Amber Gates?", False),
         ("", False),
     ],
 )
-def test_a_prompt_that_ends_in_the_question_agrees_with_it(imports, prompt, agrees):
+def test_a_prompt_that_holds_the_question_agrees_with_it_and_stays_in_the_row(imports, prompt, agrees):
     samples = [inspect_sample("0", 1, "Ilka Soren.", input=[{"role": "user", "content": prompt}])]
     amber = {"question": "Who wrote The Amber Gate?", "answers": ["Ilka"], "level": 2, "samples": ["x"]}
-    for questions in ([{"id": 0, **amber}, BELMAR], [amber, {"question": BELMAR["question"]}]):
-        code, rows, err = imports("inspect", samples, questions=questions)
-        assert code == (0 if agrees else 1), err
-        if not agrees:
-            assert not rows
-            assert prompt[-20:].replace("\n", "\\n") in err
-            continue
-        (row,) = rows
+    code, rows, err = imports("inspect", samples, questions=[{"id": 0, **amber}])
+    assert code == (0 if agrees else 1), err
+    assert len(rows) == agrees
+    for row in rows:
         assert (row["question"], row["answers"], row["level"]) == (amber["question"], ["Ilka"], 2)
         assert row["samples"] == ["Ilka Soren"]
         assert row.get("prompt") == (None if prompt == amber["question"] else prompt)
 
 
-def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(imports):
-    twice = [LINES[1], {**LINES[1], "answers": ["another"]}]
-    code, rows, err = imports("lm-eval", BOTH, questions=twice)
-    assert (code, rows) == (1, [])
-    assert "(id '0'): its question is 'Who wrote The Amber Gate?'; expected one" in err
-    assert "(id '1'): its question is 'Which river runs through Belmar?'; expected one" in err
-    code, rows, err = imports("openai-batch", [reply("1", "Sull.")], questions=twice)
-    assert (code, rows) == (1, [])
-    assert "(id '1'): its question is not known; expected one" in err
-
-
 def test_the_time_for_a_prompt_of_blanks_grows_with_its_length_alone(tmp_path):
     """A cubic pattern took 20 s for 4,000 blanks; 25 times as many are no more work a blank."""
-    questions = write(tmp_path / "questions.jsonl", [*LINES, {"question": "Question:"}])
+    questions = write(tmp_path / "questions.jsonl", [{"id": "0", "question": "Question:"}])
     for filler in ("\n", " ", "Question:", "Question: ", "\nQ:", "Answer:\n"):
         prompt = {"gen_args_0": {"arg_0": f"Question:{filler * 100_000}"}}
         file = write(tmp_path / "samples.jsonl", [lm_eval_line("0", doc={}, arguments=prompt)])

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,14 +11,8 @@ from typing import Any
 import pytest
 
 from semcal.errors import UsageError
-from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest, questions_a_block
 from semcal.recalibration import Platt
-from semcal.servers import client
-from semcal.servers.client import ServerClient
-from semcal.servers.protocol import ServerProfile
-from semcal.servers.sampler import ServerModel
-from semcal.servers.settings import Endpoint, ServerSettings
 from tests.cli.invoking import semcal, write
 from tests.servers import fake_model
 from tests.servers.fake_chat import model_of
@@ -81,22 +72,18 @@ def test_a_budget_ends_the_command_before_it_is_passed(file: Path, tmp_path: Pat
 
 
 def test_of_a_server_fewer_questions_are_kept_together_the_more_requests_they_take() -> None:
-    asked = ServerClient(Endpoint("http://127.0.0.1:9/v1"), ServerSettings())
-    one = ServerProfile("http://127.0.0.1:9/v1", "small", "llama.cpp", "b1")
-    several = replace(one, server="vLLM", max_n=8, choices_differ=True)
-    found = [
-        questions_a_block(ServerModel(asked, profile), m, ways, 64)
-        for profile, m, ways in ((one, 10, 1), (one, 10, 2), (one, 200, 1), (several, 10, 2), (several, 8, 1))
-    ]
-    assert found == [12, 6, 1, 32, 64]
-    assert questions_a_block(FakeLanguageModel({}), 10, 2, 64) == 64
+    with FakeServer() as server:
+        one, several = model_of(server), model_of(server, max_n=8)
+        counts = [questions_a_block(one, 10, ways, 64) for ways in (1, 2)]
+        assert [*counts, questions_a_block(several, 10, 2, 64)] == [12, 6, 32]
 
 
 def test_thinking_that_the_token_limit_ends_is_no_answer_and_a_warning(file: Path) -> None:
     with FakeServer(reasons="field") as server:
         code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 3)
     assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
-    assert re.search("warning: 6 of 6 .*--max-new-tokens", said)
+    assert "6 of 6 samples have no answer" in said
+    assert "6 answers followed a thinking part, which is left out, 6 of them cut off" in said
 
 
 class Shaping(FakeServer):
@@ -133,7 +120,7 @@ def test_answers_whose_end_is_not_told_are_counted_and_their_end_is_null(file: P
         code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 4)
     assert code == 0, said
     assert [row["finished"] for row in rows] == [[None] * 4] * 2
-    assert re.search("warning: 8 of 8 answers .* finish_reason, .*--max-new-tokens", said)
+    assert "8 answers have no known finish_reason" in said
 
 
 def test_a_server_that_truncates_is_refused(file: Path) -> None:
@@ -160,36 +147,6 @@ def test_a_measure_of_likelihoods_is_refused_where_there_are_none_before_anythin
     assert [row["id"] for row in found] == ["q1"]
     assert found[0]["confidence"] is not None
     assert re.search(r"line 1 \(id .q0.\): .*L-SC", said)
-
-
-# What is finished is kept
-
-
-def test_ctrl_c_at_the_last_reply_is_never_lost(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered, parse, last = [], client.tokens_of_reply, -1
-
-    def counted(*given: Any, **more: Any) -> Any:
-        answered.append(given)
-        if len(answered) == last:
-            os.kill(os.getpid(), signal.SIGINT)
-        return parse(*given, **more)
-
-    monkeypatch.setattr(client, "tokens_of_reply", counted)
-    out = tmp_path / "s.jsonl"
-    with FakeServer(log_probs="scaled") as server:
-        options = ("sample", file, "--model", server.name, "--m", 2)
-        assert semcal(*options)[0] == 0  # with the probe's requests
-        answered.clear()
-        _, expected, _ = semcal(*options)
-        last = len(answered)
-        answered.clear()
-        code, _, said = semcal(*options, "--out", out)
-        assert (code, "interrupted; " in said) == (130, True)
-        last = -1
-        assert semcal(*options, "--out", out, *(["--overwrite"] if out.exists() else []))[0] == 0
-    assert [json.loads(line) for line in out.read_text().splitlines()] == expected
 
 
 # ---- Fits

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from semcal.calibration.signals import first_letters
 from semcal.data.question import chat
 from semcal.errors import UsageError
 from semcal.meaning.answer import first_answer
@@ -135,15 +134,6 @@ def test_answers_come_as_often_as_the_temperature_says(
     assert abs(count - m * p) < 4 * math.sqrt(m * p * (1 - p)) + 1
 
 
-def test_one_answer_has_one_likelihood(case: Case, prompts: list[Prompt]) -> None:
-    for drawn in sample(case, prompts, [Base(), Temperature(1.7)], 20, 4, max_new_tokens=8):
-        for draws in drawn:
-            seen: dict[tuple[int, ...] | str, Generation] = {}
-            for one in draws:
-                first = seen.setdefault(one.token_ids or one.text, one)
-                assert one.token_log_probs == pytest.approx(first.token_log_probs, abs=1e-5)
-
-
 def test_the_greedy_answer_is_what_every_draw_becomes_as_the_temperature_falls(
     case: Case, prompts: list[Prompt]
 ) -> None:
@@ -180,17 +170,6 @@ def test_progress_ends_at_the_number_of_valid_questions(case: Case, prompts: lis
     assert seen == sorted(seen)
     assert seen[-1] == len(prompts)
     assert case.sampler.invalid_prompts_for_sampling(request) == []
-
-
-def test_letters_of_options_have_probabilities_among_themselves(case: Case, prompts: list[Prompt]) -> None:
-    """Those of the answer's first token; a server may list none of them."""
-    for count in (2, 5):
-        for letters in first_letters(case.sampler, prompts, [count] * len(prompts)):
-            if letters is None:
-                assert not case.sampler.capabilities.states
-            else:
-                assert len(letters) == count
-                assert sum(letters) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("token_ids", [False, True])

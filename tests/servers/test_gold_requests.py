@@ -19,7 +19,7 @@ from semcal.servers.sampler import (
     GoldQuestion,
     PartitionRequests,
     choose_route,
-    reading_at,
+    knows_log_probs,
     why_unknown,
 )
 from semcal.servers.settings import Endpoint, ServerSettings
@@ -202,23 +202,16 @@ RAW = ServerProfile("http://127.0.0.1:1/v1", "small", "vLLM", log_probs="raw")
 @pytest.mark.parametrize(
     ("profile", "at_one", "elsewhere"),
     [
-        (replace(RAW, log_probs=None), None, None),
-        (RAW, "given", None),
-        (replace(RAW, scaled_on_request=True), "given", "on request"),
-        (replace(RAW, log_probs="scaled"), "given", "given"),
-        (replace(RAW, log_probs="masked", truncated_to="top_k 40"), None, None),
-        (replace(RAW, truncated_to="top_k 40"), "given", None),
-        (replace(RAW, scaled_on_request=True, truncated_to="top_k 40"), "given", None),
+        (replace(RAW, log_probs=None), False, False),
+        (RAW, True, False),
+        (replace(RAW, scaled_on_request=True), True, True),
+        (replace(RAW, log_probs="scaled"), True, True),
+        (replace(RAW, log_probs="masked", truncated_to="top_k 40"), False, False),
+        (replace(RAW, scaled_on_request=True, truncated_to="top_k 40"), True, False),
     ],
 )
-def test_what_a_server_gives_says_how_log_probabilities_at_t_are_had(profile, at_one, elsewhere) -> None:
-    assert reading_at(profile, 1.0) == at_one
-    assert {reading_at(profile, t) for t in (0.5, 1.3)} == {elsewhere}
-    if elsewhere is None:
+def test_what_a_server_gives_says_if_log_probabilities_at_t_are_known(profile, at_one, elsewhere) -> None:
+    assert knows_log_probs(profile, 1.0) is at_one
+    assert {knows_log_probs(profile, t) for t in (0.5, 1.3)} == {elsewhere}
+    if not elsewhere:
         assert "E-SC" in why_unknown(profile, 1.3)
-
-
-def test_the_remedy_is_the_server_s() -> None:
-    assert "--logprobs-mode processed_logprobs" in why_unknown(RAW, 1.3)
-    assert "only E-SC" in why_unknown(replace(RAW, server="Ollama"), 1.3)
-    assert "top_k 40" in why_unknown(replace(RAW, log_probs="masked", truncated_to="top_k 40"), 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.errors import BudgetError, SemcalWarning, ServerError, UsageError, printable
+from semcal.errors import BudgetError, ServerError, UsageError, printable
 from semcal.servers.client import RequestFailed, ServerRequest, server_words
 from semcal.servers.probing import identify
 from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, key_for
-from tests.cli.invoking import semcal, write
+from tests.cli.invoking import semcal
 from tests.servers import fake_model
-from tests.servers.fake_server import FakeServer, Json
+from tests.servers.fake_server import Json
 from tests.servers.mocked import mocked, reply
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # they are printed
@@ -67,12 +66,8 @@ HALF = "Mir\ud83d"
     "damaged",
     [
         reply(message={"content": HALF}),
-        reply(message={"content": "a", "reasoning_content": HALF}),
-        reply(logprobs={"content": [{"token": HALF, "logprob": -1.0}]}),
         reply(logprobs={"content": [{"token": "a", "logprob": -1, "top_logprobs": [{HALF: 1}]}]}),
-        {**reply(), "id": HALF},
         {**reply(), "model": HALF},
-        {**reply(), HALF: 1},
     ],
 )
 def test_half_a_character_anywhere_in_a_reply_is_damage_that_is_asked_again(damaged: Json) -> None:
@@ -97,9 +92,6 @@ def test_a_whole_character_of_two_halves_and_one_that_is_spelt_out_are_text() ->
 @pytest.mark.parametrize(
     "entry",
     [
-        {"aliases": 5},
-        {"aliases": {"fake": 1}},
-        {"aliases": [["fake"]]},
         {"owned_by": ["vllm"]},
         {"meta": 3, "max_model_len": 10**12},
         {"max_model_len": "long", "n_ctx": -1},
@@ -141,9 +133,6 @@ def shows_the_key(text: str) -> bool:
     "answer",
     [
         httpx.Response(200, json=reply(finish_reason=[KEY])),
-        httpx.Response(200, json=reply(finish_reason={"a": ["x" * 20 + KEY]})),
-        httpx.Response(200, json=reply(index=KEY)),
-        httpx.Response(200, json={"error": {"message": KEY}}),
         httpx.Response(307, headers={"location": f"https://elsewhere/{KEY}?k={KEY}"}),
         httpx.Response(500, json={"error": {"message": f"x{KEY}"}}),
         httpx.RemoteProtocolError(f"illegal status line: bytearray(b'HTTP/1.1 200 {KEY}')"),
@@ -189,15 +178,6 @@ def test_words_of_a_server_are_one_line_that_prints() -> None:
     assert printable(text, keep="") == f"a{ODD}[2J{ODD}b{ODD}{ODD}{ODD}c{ODD}d{ODD}"
     assert printable("Größe 何 \N{GRINNING FACE}") == "Größe 何 \N{GRINNING FACE}"
     assert server_words("x" * 10**6, width=20) == "x" * 17 + "..."
-
-
-@given(st.text())
-def test_whatever_is_said_prints_in_one_line(text: str) -> None:
-    found = server_words(text, api_key=KEY, width=30)
-    assert found == printable(found, keep="")
-    assert len(found) <= 30
-    assert len(printable(text)) == len(text)
-    assert not any(unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp") for one in found)
 
 
 # Counts
@@ -264,15 +244,10 @@ def told_of(asked: str, other: object, times: int = 1) -> list[str]:
     ("asked", "other"),
     [
         ("gpt-4o", "gpt-4o-2024-08-06"),
-        ("gpt-3.5-turbo", "gpt-3.5-turbo-0125"),
         ("claude-3-5-sonnet-latest", "claude-3-5-sonnet-20241022"),
         ("llama3", "llama3:latest"),
         ("openai/gpt-4o", "gpt-4o"),
-        ("Qwen/Qwen2-7B", "qwen2-7b"),
-        ("small", "/models/small.gguf"),
-        ("small.gguf", "small"),
-        ("gemini-1.5-pro", "gemini-1.5-pro-002"),
-        ("small", None),
+        ("small", "/models/Small.gguf"),
         ("small", 3),
     ],
 )
@@ -285,11 +260,8 @@ def test_a_version_of_the_model_is_the_model(asked: str, other: object) -> None:
     [
         ("gpt-4", "gpt-4o"),
         ("gpt-4", "gpt-4-turbo-2024-04-09"),
-        ("gpt-4", "gpt-4.1"),
-        ("gpt-4o", "gpt-4o-mini"),
         ("qwen2", "qwen2.5"),
         ("large", "small"),
-        ("llama-3", "llama-3-70b"),
         ("small", "sma"),
     ],
 )
@@ -297,30 +269,6 @@ def test_another_model_is_one_warning_with_both_names(asked: str, other: str) ->
     (words,) = told_of(asked, other, times=2)
     assert f" {asked}, " in words
     assert f" {other}; " in words
-
-
-def test_the_warning_shows_neither_the_key_nor_what_does_not_print() -> None:
-    answer = httpx.Response(200, json={"model": f"\x1b[2J{KEY}" + "x" * 5000})
-    with mocked(lambda _: answer, api_key=KEY) as client, pytest.warns(SemcalWarning) as told:
-        client.send_all([ASKED], dict)
-    assert f"{ODD}[2J(the key)xxx" in str(told[0].message)
-    assert len(str(told[0].message)) < 400
-
-
-# How many answers a request asks for
-
-
-@pytest.mark.parametrize("quirks", [{"slots": 4, "server": "SGLang"}, {"n_at_most": 4}])
-def test_ten_answers_of_a_server_that_gives_four_at_a_time_are_three_requests(
-    quirks: Json, tmp_path: Path
-) -> None:
-    file = write(tmp_path / "q.jsonl", [{"id": "a", "question": QUESTIONS[0]}])
-    with FakeServer(**quirks) as server:
-        code, (row,), told = semcal("sample", file, "--model", server.name, "--m", 10)
-        sent = [body for _, body in server.requests if "Question: " in json.dumps(body)]
-    assert (code, len(row["samples"])) == (0, 10), told
-    assert sorted(body.get("n", 1) for body in sent) == [2, 4, 4]  # they arrive in any order
-    assert len({body["seed"] for body in sent}) == 3
 
 
 # OpenAI's variables
@@ -335,13 +283,10 @@ ENVIRONMENT = {"OPENAI_API_KEY": f" {KEY}\n", "OPENAI_BASE_URL": "http://gateway
         ("https://API.OpenAI.com:443/v1", True),
         ("http://gateway:4000/v1", True),
         ("http://gateway:4000/v2", False),
-        ("http://gateway/v1", False),
         ("https://gateway:4000/v1", False),
         ("http://api.openai.com/v1", False),
-        ("https://api.openai.com:8443/v1", False),
         ("https://api.openai.com.evil.com/v1", False),
         ("https://evil.com/api.openai.com", False),
-        ("http://127.0.0.1:8000/v1", False),
     ],
 )
 def test_openai_s_key_goes_to_openai_and_to_its_url_and_nowhere_else(
@@ -360,26 +305,13 @@ def test_openai_s_key_goes_to_openai_and_to_its_url_and_nowhere_else(
             client.send_all([ASKED], dict)
             client.get("//version")
     assert seen == [f"Bearer {KEY}" if sent else None] * 2 + ["Bearer ours"] * 2 + [None] * 2
-
-
-def test_without_its_variables_nothing_of_openai_s_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    openai = Endpoint("https://api.openai.com/v1")
-    assert key_for(openai, None) is None
     monkeypatch.setenv("OPENAI_API_KEY", " ")
-    assert key_for(openai, None) is None
-    monkeypatch.setenv("OPENAI_API_KEY", "two words")
-    assert key_for(Endpoint("http://127.0.0.1/v1"), None) is None
-    with pytest.raises(UsageError, match="OPENAI_API_KEY") as error:
-        key_for(openai, None)
-    assert "two words" not in str(error.value)
+    assert key_for(Endpoint(url), None) is None
 
 
 def test_a_name_without_a_url_is_at_openai_s_base_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
-        Endpoint.parse("openai:#small")
     monkeypatch.setenv("OPENAI_BASE_URL", ENVIRONMENT["OPENAI_BASE_URL"])
     assert Endpoint.parse("openai:#small") == Endpoint("http://gateway:4000/v1", "small")
-    assert Endpoint.parse("openai:") == Endpoint("http://gateway:4000/v1", None)
     assert Endpoint.parse("openai:http://other/v1") == Endpoint("http://other/v1", None)
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://user:{KEY}@gateway/v1")
     with pytest.raises(UsageError, match="password") as error:
@@ -396,15 +328,10 @@ OLLAMA, OPENAI = "openai:http://127.0.0.1:11434/v1#", "openai:https://api.openai
     ("name", "words"),
     [
         ("gpt-4o", f"{OPENAI}gpt-4o"),
-        ("gpt-4.1-mini-2025-04-14", f"{OPENAI}gpt-4.1-mini-2025-04-14"),
-        ("chatgpt-4o-latest", f"{OPENAI}chatgpt-4o-latest"),
         ("o3-mini", f"{OPENAI}o3-mini"),
-        ("llama3", f"{OLLAMA}llama3"),
-        ("qwen2.5:7b", f"{OLLAMA}qwen2.5:7b"),
         ("gpt-oss:20b", f"{OLLAMA}gpt-oss:20b"),
-        ("ollama:llama3", f"{OLLAMA}llama3"),
         ("ollama:library/llama3", f"{OLLAMA}library/llama3"),
-        *((name, "does not exist") for name in ("./llama3", "~/llama3", "models/old/llama3", "atlsa")),
+        *((name, "does not exist") for name in ("./llama3", "models/old/llama3", "atlsa")),
     ],
 )
 def test_the_name_of_a_model_of_a_server_gets_the_line_to_write_and_a_path_does_not(

@@ -121,9 +121,6 @@ def test_a_model_that_is_not_listed_is_a_warning_and_no_name_takes_the_first() -
         refused = pytest.raises(ServerError, match="does not exist")
         with client_of(server, "third") as client, unlisted, refused:
             probe(client)
-
-
-def test_a_server_without_models_needs_a_name() -> None:
     nameless = pytest.raises(ServerError, match="/v1#NAME")
     with FakeServer(models=()) as server, client_of(server) as client, nameless:
         probe(client)
@@ -161,12 +158,8 @@ def test_a_file_that_is_damaged_or_of_another_probe_is_asked_again(tmp_path: Pat
         whole = path.read_text()
         for damaged in (
             whole[:-20],
-            "",
-            "[]",
             whole.replace('"max_n":4', '"max_n":9'),
             whole.replace(f'"probe":{probing.PROBE}', f'"probe":{probing.PROBE + 1}'),
-            json.dumps({**json.loads(whole), "checksum": "0"}),
-            "\x00" * 50,
         ):
             assert damaged != whole
             path.write_text(damaged)
@@ -189,23 +182,10 @@ def test_vllm_started_anew_with_the_other_log_probabilities_is_seen_though_its_v
             assert stored(server, tmp_path)[0] == later
 
 
-def test_two_models_of_one_server_have_a_profile_each_without_the_key(tmp_path: Path) -> None:
-    with FakeServer(**LLAMA, models=("a", "b"), key="sk-very-secret") as server:
-        for model in ("a", "b"):
-            with client_of(server, model, profiles=tmp_path, api_key="sk-very-secret") as client:
-                found = stored_profile(client)
-                assert found.model == model
-                assert "secret" not in repr(found)
-    files = list(tmp_path.iterdir())
-    assert len(files) == 2
-    assert not any("secret" in path.read_text() for path in files)
-
-
-def test_a_folder_that_cannot_be_written_to_is_a_warning(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with FakeServer(**LLAMA) as server, pytest.warns(SemcalWarning, match="could not be stored"):
-        found, _ = stored(server, tmp_path / "file" / "below")
-    assert found.server == "llama.cpp"
+    with FakeServer(**LLAMA) as server:
+        assert stored(server, tmp_path / "file" / "below")[0].server == "llama.cpp"
 
 
 def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Path) -> None:
@@ -219,9 +199,7 @@ def test_a_server_that_is_busy_for_good_is_an_error_and_no_profile(tmp_path: Pat
     ("environment", "platform", "expected"),
     [
         ({"SEMCAL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "linux", "/a/servers"),
-        ({"XDG_CACHE_HOME": "/b"}, "darwin", "/b/semcal/servers"),
         ({"LOCALAPPDATA": "/c"}, "win32", "/c/semcal/servers"),
-        ({}, "linux", "~/.cache/semcal/servers"),
         ({}, "darwin", "~/Library/Caches/semcal/servers"),
     ],
 )
@@ -270,14 +248,19 @@ def test_people_get_a_table_of_what_a_server_does_and_what_helps(
         assert shown[name].startswith(begins)
 
 
-def test_a_key_is_sent_and_never_shown(tmp_path: Path) -> None:
+def test_a_key_is_sent_and_neither_shown_nor_stored(tmp_path: Path, own_cache: Path) -> None:
     (tmp_path / "key").write_text("sk-very-secret\n")
-    with FakeServer(key="sk-very-secret", **LLAMA) as server:
+    with FakeServer(key="sk-very-secret", models=("a", "b"), **LLAMA) as server:
         code, _, refused = semcal("probe", server.url)
         assert (code, "SEMCAL_API_KEY" in refused) == (1, True)
-        code, found, said = semcal("probe", server.url, "--json", "--api-key-file", tmp_path / "key")
-    assert code == 0
-    assert "very-secret" not in said + refused + json.dumps(found)
+        for model in ("a", "b"):
+            asked = ("probe", f"{server.url}#{model}", "--json", "--api-key-file", tmp_path / "key")
+            code, (found,), said = semcal(*asked)
+            assert (code, found["model"]) == (0, model)
+            assert "very-secret" not in said + refused + json.dumps(found)
+    files = list((own_cache / "servers").iterdir())
+    assert len(files) == 2
+    assert not any("secret" in path.read_text() for path in files)
 
 
 def test_an_address_that_makes_no_sense_is_wrong_usage_and_a_server_that_is_not_there_an_error() -> None:

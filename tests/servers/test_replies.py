@@ -129,26 +129,16 @@ def test_a_token_that_lost_its_entry_is_noticed(reply: Json, complete: bool) -> 
     assert parse_choices(reply)[0].complete is complete
 
 
-def test_without_log_probabilities_usage_counts_the_tokens_and_there_are_no_entries() -> None:
-    reply = chat("a") | {"usage": {"completion_tokens": 4}}
-    del reply["choices"][0]["logprobs"]
-    (choice,) = parse_choices(reply)
-    assert (choice.entries, choice.tokens) == (None, 4)
-
-
 @pytest.mark.parametrize(
     ("message", "text", "reasoning", "refusal"),
     [
         ({"content": "Mirna.", "reasoning_content": "Hm."}, "Mirna.", "Hm.", None),
         ({"content": "<think>Hm.</think>\n\nMirna."}, "Mirna.", "Hm.", None),
-        ({"content": "Hm.\n</think>\nMirna."}, "Mirna.", "Hm.", None),
-        ({"content": "The <think>x</think>"}, "The <think>x</think>", "", None),
         ({"content": None}, "", "", ""),
         ({"content": None, "refusal": "I can't help."}, "", "", "I can't help."),
         ({"content": "", "reasoning_content": "Hm."}, "", "Hm.", ""),
         ({"content": "<think>Hm."}, "", "Hm.", ""),
-        ({"content": "Mirna.", "refusal": None}, "Mirna.", "", None),
-        ({"content": " \n"}, "", "", ""),
+        ({"content": " \n", "refusal": None}, "", "", ""),
         ({"content": "", "refusal": "I can't help."}, "", "", "I can't help."),
         ({"content": "Mirna.", "tool_calls": [{"id": "1"}]}, "Mirna.", "", None),
         ({"content": None, "tool_calls": [{"id": "1"}]}, "", "", "tool_calls: [{'id': '1'}]"),
@@ -185,20 +175,14 @@ DAMAGE: list[tuple[str, Any, str]] = [
     ("choices.0.index", "0", "index"),
     ("choices.0.message", None, "message"),
     ("choices.0.message.content", ["a"], "content"),
-    *(
-        ("choices.0.finish_reason", reason, "finish_reason")
-        for reason in ("error", "abort", "insufficient_system_resource", "network_error", "SAFETY", ["stop"])
-    ),
-    ("choices.0.finish_reason", "content_filter", "content_filter"),
+    *(("choices.0.finish_reason", reason, "finish_reason") for reason in ("error", "SAFETY", ["stop"])),
     ("choices.0.error", {"code": 502, "message": "Upstream is gone"}, "Upstream is gone"),
-    ("choices.0.logprobs.content.0", "x", "a token"),
     ("choices.0.logprobs.content", 3, "logprobs.content"),
     *(("choices.0.logprobs.content.0.logprob", x, "log-probability") for x in ("x", 0.5, math.nan)),
-    *(("choices.0.logprobs.content.0.bytes", value, "bytes") for value in ([300], 10**15)),
-    *(("choices.0.logprobs.content.0.top_logprobs", value, "top_logprobs") for value in (True, 3)),
+    ("choices.0.logprobs.content.0.bytes", [300], "bytes"),
+    ("choices.0.logprobs.content.0.top_logprobs", 3, "top_logprobs"),
     ("choices.0.logprobs.content.0.token", None, "token"),
     *(("choices.0.token_ids", [value], "token id") for value in ("a", -1, 2**31)),
-    ("choices.0.logprobs.content.0.id", 10**18, "token id"),
     ("choices.0.logprobs.content.0.token", "token_id:9999999999", "token id"),
 ]
 
@@ -224,10 +208,9 @@ def test_an_error_in_place_of_choices_is_named(beside: Json) -> None:
 @pytest.mark.parametrize(
     ("reason", "finished"),
     [
-        *((name, True) for name in ("stop", "eos", "eos_token", "end_turn", "STOP", "stop_sequence")),
-        *((name, False) for name in ("length", "model_length", "max_tokens", "MAX_TOKENS")),
-        *((name, True) for name in ("tool_calls", "function_call", "tool_use")),
-        *((name, None) for name in (None, "", "COMPLETE", "end_of_text", "end", "stop_token")),
+        *((name, True) for name in ("stop", "eos_token", "STOP", "tool_calls")),
+        *((name, False) for name in ("length", "MAX_TOKENS")),
+        *((name, None) for name in (None, "", "COMPLETE")),
     ],
 )
 def test_a_finish_reason_of_any_provider_is_read(reason: str | None, finished: bool | None) -> None:
@@ -250,10 +233,10 @@ def test_no_text_is_an_answer_that_was_withheld_or_damage_where_nobody_knows_the
 @pytest.mark.parametrize(
     "logprobs",
     [
-        *([], False, True, None, {}, 3, [None, -1], dict.fromkeys(MIRNA_LISTED)),
+        *([], False, {}, 3, dict.fromkeys(MIRNA_LISTED)),
         *(
             {"content": entries}
-            for entries in ([None, *MIRNA], [*MIRNA, 3], [token("Mirna.", -1) | {"logprob": None}])
+            for entries in ([], [None, *MIRNA], [*MIRNA, 3], [token("Mirna.", -1) | {"logprob": None}])
         ),
         {"tokens": ["Mirna", "."], "token_logprobs": [None, -0.5]},
     ],
@@ -298,7 +281,7 @@ DRAWN = AnswerRequest(0.7, 10, n=3, seed=11)
 CONSTRAINTS = {"grammar", "json_schema", "response_format", "guided_json", "structured_outputs", "regex"}
 
 
-@pytest.mark.parametrize("server", ["vLLM", "SGLang", "llama.cpp", "OpenAI", "unknown"])
+@pytest.mark.parametrize("server", ["vLLM", "llama.cpp", "unknown"])
 @pytest.mark.parametrize("prompt", [AS_MESSAGES, AS_IDS], ids=["messages", "ids"])
 def test_every_request_states_that_nothing_is_truncated_penalised_or_constrained(
     prompt: Prompt, server: str
@@ -345,11 +328,11 @@ def test_log_probabilities_are_asked_for_where_there_are_some_and_never_0_altern
 def test_llama_cpp_is_told_to_apply_the_temperature_alone_and_vllm_asked_for_token_ids() -> None:
     llama = replace(PROFILE, server="llama.cpp", scaled_on_request=True)
     body = request_for(llama, AS_MESSAGES, DRAWN).body
-    assert body["samplers"] == ["temperature"]
-    assert "post_sampling_probs" not in body
-    scaled = replace(DRAWN, at_temperature=True)
-    assert request_for(llama, AS_MESSAGES, scaled).body["post_sampling_probs"] is True
-    assert "post_sampling_probs" not in request_for(PROFILE, AS_IDS, scaled).body
+    assert (body["samplers"], body["post_sampling_probs"]) == (["temperature"], True)
+    assert "post_sampling_probs" not in request_for(PROFILE, AS_IDS, DRAWN).body
+    for temperature in (0.0, 1.0):
+        raw = replace(DRAWN, temperature=temperature)
+        assert "post_sampling_probs" not in request_for(llama, AS_MESSAGES, raw).body
     vllm = replace(PROFILE, server="vLLM", chosen_ids=True)
     body = request_for(vllm, AS_IDS, replace(DRAWN, token_ids=(9,))).body
     assert body["return_token_ids"] is body["return_tokens_as_token_ids"] is True

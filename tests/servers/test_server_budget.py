@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semcal.errors import BudgetError
-from semcal.servers.client import ServerClient, ServerRequest, Usage, tokens_of_reply
+from semcal.servers.client import ServerClient, ServerRequest, tokens_of_reply
 from semcal.servers.settings import Endpoint, ServerSettings
 from tests.servers.mocked import mocked
 
@@ -111,11 +111,6 @@ def test_the_cost_is_that_of_prompt_and_completion_tokens_at_their_prices() -> N
         with pytest.raises(BudgetError, match=r"^server.max_cost 8: 7\.2 .*0\.82 "):
             client.send_all([request(0, (10_000, 100_000))], dict)
         client.send_all([request(1, (0, 100_000))], dict)  # 0.8 still fits, exactly
-
-
-def test_usage_says_in_one_line_what_was_done_at_what_rate_and_no_cost_without_prices() -> None:
-    assert Usage().text() == "0 requests, 0 tokens in, 0 out"
-    assert Usage(50, 0, 10, 20, 0, 0.5, 2.0).text() == "50 requests (25/s), 10 tokens in, 20 out, cost 0.5"
 
 
 def test_the_answer_that_was_lost_counts_as_long_as_it_may_be() -> None:

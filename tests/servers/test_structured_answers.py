@@ -66,21 +66,6 @@ def test_sampled_calibrated_and_asked_with_the_schema(tmp_path, questions):
         assert {*single["review"]} == {"/name", "/n"}
 
 
-def test_samples_of_another_prompt_are_rejected(tmp_path, questions):
-    schema, rows = write(tmp_path / "schema.json", [SCHEMA]), write(tmp_path / "q.jsonl", questions)
-    samples, folder = tmp_path / "samples.jsonl", tmp_path / "cal"
-    with FakeServer() as server:
-        how = ("--model", server.name, "--schema", schema, "--m", 4)
-        assert semcal("sample", rows, *how, "--out", samples)[0] == 0
-        learn = ("calibrate", samples, "--schema", schema, "--equivalence", "exact", "--out", folder)
-        assert semcal(*learn)[0] == 0
-        others = tmp_path / "others.jsonl"
-        assert semcal("sample", rows, *how, "--config", "prompt.system=Read.", "--out", others)[0] == 0
-    code, _, said = semcal("measure", others, "--calibration", folder)
-    assert code == 1
-    assert "'sampled_by'" in said
-
-
 def test_calibrate_samples_documents_and_keeps_them(tmp_path, questions):
     schema, rows = write(tmp_path / "schema.json", [SCHEMA]), write(tmp_path / "q.jsonl", questions)
     with FakeServer() as server:

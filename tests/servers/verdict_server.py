@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.servers.fake_server import FakeServer, Json, Refused
+from tests.servers.fake_server import FakeServer, Json
 
 Pair = tuple[str, str]
 _ENTAILMENT = re.compile(r"Answer A: (.*?)\nAnswer B: (.*)\n\nReply", re.DOTALL)
@@ -26,12 +26,10 @@ class VerdictServer(FakeServer):
         table: Mapping[Pair, str] | None = None,
         *,
         odd: Mapping[Pair, Any] | None = None,
-        fails_after: int | None = None,
         **quirks: Any,
     ) -> None:
         super().__init__(**quirks)
         self.table, self.odd = dict(table or {}), dict(odd or {})
-        self.fails_after = fails_after
         self.asked: list[Pair] = []
 
     def _route(self, method: str, path: str, body: Json) -> Any:
@@ -44,8 +42,6 @@ class VerdictServer(FakeServer):
         return super()._route(method, path, body)
 
     def _decide(self, pair: Pair, otherwise: str) -> Any:
-        if self.fails_after is not None and len(self.asked) >= self.fails_after:
-            raise Refused(500, "out of memory")
         self.asked.append(pair)
         return self.odd.get(pair, self.table.get(pair, otherwise))
 

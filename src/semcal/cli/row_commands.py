@@ -182,7 +182,7 @@ class ImportOptions:
         None, metavar="FILE", help="File of the requests of an OpenAI batch (questions and settings)."
     )
     questions: str | None = Option(
-        None, metavar="FILE", help="File of questions {id?, question, answers}, matched by id or text."
+        None, metavar="FILE", help="File of questions {id, question, answers}, matched by id."
     )
     answer: str | None = Option(
         None,

@@ -76,7 +76,7 @@ def probe(
 
 
 def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
-    from semcal.servers.sampler import choose_route, reading_at, why_unknown
+    from semcal.servers.sampler import choose_route, knows_log_probs, why_unknown
 
     if profile.truncated_to:
         remedy = UNCUT.get(profile.server, "switch truncation off at the server")
@@ -85,7 +85,7 @@ def _consequences(profile: ServerProfile) -> Iterator[tuple[str, str]]:
     else:
         requests = ceil(DRAWS / profile.together)
         yield "sampling", f"{DRAWS} samples of a question take {requests} request{'s'[: requests > 1]}"
-    at_one, at_others = (reading_at(profile, temperature) for temperature in (1.0, 2.0))
+    at_one, at_others = (knows_log_probs(profile, temperature) for temperature in (1.0, 2.0))
     cut = (
         "; answers that are a part of a reply need --config server.tokenizer=DIR"
         if at_one and profile.token_ids_in

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,10 +21,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from semcal.data.datasets import clean_text, load_questions, parse_list
+from semcal.data.datasets import load_questions, parse_list
 from semcal.data.question import Question, RowData, passage_key
-from semcal.errors import WIDTH, InputError, RowError, UsageError, shown
-from semcal.files import LONGEST, JsonLine, parse, read_rows, row_of
+from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.files import LONGEST, JsonLine, inside, parse, read_rows, row_of
 from semcal.meaning.answer import AnswerFormat, AnswerSpan
 
 _Rows = Iterator[JsonLine | RowError]
@@ -37,9 +36,6 @@ _PICKLE_START = re.compile(rb"\x80[\x02-\x05]")
 LARGEST = 4_000_000_000
 #: The last question of a prompt without blank lines.
 _LAST_QUESTION = re.compile(r"(?:^|\n)(?:Question|Q):\s*(\S[^\n]*)\n(?:Answer|A):$")
-#: Places at which a question may begin in the last `_ENDING` characters of a prompt.
-_BEGINNING = re.compile(r"\A|[:>\]\n]\s*|[.!?]\s+")
-_ENDING = 2000
 _SAMPLE = re.compile(r"(.+)#(\d{1,9})")
 #: Output of lm-eval's filters if they find nothing.
 _NOT_EXTRACTED = "[invalid]"
@@ -74,7 +70,6 @@ class _Answers:
     # answer and verdict of the log, by request
     stated: dict[int, tuple[str | None, bool | None]] = field(default_factory=dict)
     fault: str | None = None  # the first reason why the question is a bad row
-    is_prompt: bool = True  # whether the question may be the end of a prompt
     read_by: AnswerFormat | None = None  # None: the answer that the log extracted, else auto
 
     def fail(self, reason: str) -> None:
@@ -87,7 +82,7 @@ class _Answers:
             raise InputError(f"no answer: expected a list of choices, got {shown(choices)}")
         if (request, 0) in self.replies:
             raise InputError(f"sample {request} occurs twice. Keep one.")
-        places = [_at(choice, "index") for choice in choices]
+        places = [inside(choice, "index") for choice in choices]
         if all(type(place) is int for place in places) and len(set(places)) == len(places):
             choices = [choice for _, choice in sorted(zip(places, choices), key=lambda pair: pair[0])]
         self.replies[request, 0] = _Reply(None)
@@ -117,7 +112,6 @@ class _Answers:
         row = {
             "id": name,
             "question": self.question,
-            "prompt": self.question if self.is_prompt else None,
             "context": self.context,
             "answers": self.answers or None,
             **stated,
@@ -148,14 +142,14 @@ class _Answers:
 
     def _log_likelihood(self, reply: _Reply) -> float | None:
         """Mean log-probability of the answer's tokens and its end of turn; None if uncertain."""
-        entries, text = _at(reply.choice, "logprobs", "content"), reply.text or ""
+        entries, text = inside(reply.choice, "logprobs", "content"), reply.text or ""
         found = self._found(reply.text)
         plain = all(self.settings.get(key) in values for key, values in _PLAIN.items())
-        finished = "stop" in (_at(reply.choice, "finish_reason"), _at(reply.choice, "stop_reason"))
+        finished = "stop" in (inside(reply.choice, "finish_reason"), inside(reply.choice, "stop_reason"))
         complete = found is not None and found.text == self.answer(reply) and not text[found.end :].strip()
         if not (plain and finished and complete and isinstance(entries, list) and entries):
             return None
-        tokens, values = zip(*((_at(entry, "token"), _at(entry, "logprob")) for entry in entries))
+        tokens, values = zip(*((inside(entry, "token"), inside(entry, "logprob")) for entry in entries))
         if not all(isinstance(token, str) for token in tokens) or "".join(tokens[:-1]) != text:
             return None
         begins = accumulate(map(len, tokens[:-1]), initial=0)
@@ -184,17 +178,10 @@ def _verdict(value: Any) -> bool | None:
     return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else named
 
 
-def _at(value: Any, *keys: str) -> Any:
-    """Return the value at a path in JSON, None if missing."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
 def _text(content: Any, stored: RowData) -> str:
     """Return a text or the text parts of a message; references to attachments are resolved."""
     if isinstance(content, list):
-        texts = (_at(part, "text") for part in content if _at(part, "type") == "text")
+        texts = (inside(part, "text") for part in content if inside(part, "type") == "text")
         return "".join(_text(text if isinstance(text, str) else None, stored) for text in texts)
     text = content
     if isinstance(content, str) and content.startswith("attachment://"):
@@ -206,26 +193,28 @@ def _text(content: Any, stored: RowData) -> str:
 
 def _reply(choice: Any, stored: RowData) -> _Reply:
     """Return the text of a choice without reasoning, and its refusal, which may be a part of the content."""
-    message, content = _at(choice, "message"), _at(choice, "message", "content")
+    message, content = inside(choice, "message"), inside(choice, "message", "content")
     is_choice = isinstance(choice, Mapping) and ("message" in choice or "text" in choice)
     if not is_choice or not isinstance(message, Mapping | None):
         raise InputError(f"expected a choice with a message or a text, got {shown(choice)}")
-    content = _at(choice, "text") if content is None else content
-    refusals = [_at(message, "refusal")]
+    content = inside(choice, "text") if content is None else content
+    refusals = [inside(message, "refusal")]
     if isinstance(content, list):
-        refused = [part for part in content if _at(part, "refusal")]
-        refusals += [_at(part, "text") or _at(part, "refusal") for part in refused]
-        content = [part for part in content if _at(part, "type") == "text" and part not in refused] or None
+        refused = [part for part in content if inside(part, "refusal")]
+        refusals += [inside(part, "text") or inside(part, "refusal") for part in refused]
+        content = [part for part in content if inside(part, "type") == "text" and part not in refused] or None
     text = None if content is None else _text(content, stored)
     refusal = "".join(one for one in refusals if isinstance(one, str)) or None
-    ends = (_at(choice, "finish_reason"), _at(choice, "stop_reason"))
+    ends = (inside(choice, "finish_reason"), inside(choice, "stop_reason"))
     is_refused = refusal is not None or "content_filter" in ends
     return _Reply(None if is_refused and not (text or "").strip() else text, choice, refusal)
 
 
 def _question(turns: Any, stored: RowData) -> str:
     if isinstance(turns, list):
-        turns = next((_at(turn, "content") for turn in turns[::-1] if _at(turn, "role") == "user"), None)
+        turns = next(
+            (inside(turn, "content") for turn in turns[::-1] if inside(turn, "role") == "user"), None
+        )
     return _text(turns, stored)
 
 
@@ -264,8 +253,8 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
             f"'resps' must be sampled texts, got {shown(resps)} (log-likelihoods in multiple choice). "
             "Import a task that generates."
         )
-    prompt = _last_turn(_at(line, "arguments", "gen_args_0", "arg_0"))
-    stated = _at(line, "arguments", "gen_args_0", "arg_1")
+    prompt = _last_turn(inside(line, "arguments", "gen_args_0", "arg_0"))
+    stated = inside(line, "arguments", "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != len(texts):
         filtered = [None] * len(texts)
@@ -274,7 +263,7 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
     settings |= {"temperature": 0} if settings.get("do_sample") is False else {}
     lines = filter(None, map(str.strip, prompt.split("\n"))) if isinstance(prompt, str) else ()
     end = _LAST_QUESTION.search("\n".join(lines))
-    question, context = _at(line, "doc", "question"), _at(line, "doc", "context")
+    question, context = inside(line, "doc", "question"), inside(line, "doc", "context")
     if not isinstance(question, str) or not question:
         question = end[1] if end else prompt
     return _Answers(
@@ -284,7 +273,6 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
         context if isinstance(context, str) else None,
         settings,
         {(number, 0): reply for number, reply in enumerate(replies)},
-        is_prompt=question in (None, prompt),
         read_by=read_by,
     )
 
@@ -338,43 +326,47 @@ def _aliases(target: Any) -> list[str]:
 def _read_inspect(source: str, _: str | None, given: bool, read_by: AnswerFormat | None) -> _Rows:
     log = (_json_log if Path(source).suffix.lower() == ".json" else _eval_log)(Path(source))
     header = next(log)
-    configs = (_at(header, "eval", "model_generate_config"), _at(header, "plan", "config"))
-    settings = {key: value for config in configs for key in _PLAIN if (value := _at(config, key)) is not None}
+    configs = (inside(header, "eval", "model_generate_config"), inside(header, "plan", "config"))
+    settings = {
+        key: value for config in configs for key in _PLAIN if (value := inside(config, key)) is not None
+    }
     answers: dict[str, _Answers] = {}
     for number, sample in enumerate(log, start=1):
         usual = _Answers(number, settings=settings, read_by=read_by)
-        entry = answers.setdefault(str(_at(sample, "id")), usual)
+        entry = answers.setdefault(str(inside(sample, "id")), usual)
         try:
             _add_epoch(entry, sample)
         except InputError as error:
-            entry.fail(f"epoch {shown(_at(sample, 'epoch'))}: {error}")
+            entry.fail(f"epoch {shown(inside(sample, 'epoch'))}: {error}")
     for name, entry in answers.items():
         yield entry.row(name, given=given)
 
 
 def _add_epoch(entry: _Answers, sample: Any) -> None:
-    if (failed := _at(sample, "error")) is not None:
-        raise InputError(f"the run failed: {shown(_at(failed, 'message'))}. Leave it out, or run it again.")
-    stored, epoch, target = (_at(sample, key) for key in ("attachments", "epoch", "target"))
+    if (failed := inside(sample, "error")) is not None:
+        raise InputError(
+            f"the run failed: {shown(inside(failed, 'message'))}. Leave it out, or run it again."
+        )
+    stored, epoch, target = (inside(sample, key) for key in ("attachments", "epoch", "target"))
     stored = stored if isinstance(stored, Mapping) else {}
     number = epoch if isinstance(epoch, int) else 1
-    entry.add(number, _at(sample, "output", "choices"), stored)
-    scores, reply = _at(sample, "scores"), entry.replies[number, 0]
+    entry.add(number, inside(sample, "output", "choices"), stored)
+    scores, reply = inside(sample, "scores"), entry.replies[number, 0]
     found = list(scores.values()) if isinstance(scores, Mapping) else []
-    extracting = [one for one in found if _other(_at(one, "answer"), reply.text) is not None]
+    extracting = [one for one in found if _other(inside(one, "answer"), reply.text) is not None]
     score = next(iter(extracting or found), None)
-    reply.extracted = _other(_at(score, "answer"), reply.text)
-    question = _question(_at(sample, "input"), stored)
+    reply.extracted = _other(inside(score, "answer"), reply.text)
+    question = _question(inside(sample, "input"), stored)
     if entry.question not in (None, question):
         raise InputError("its input differs from that of other epochs. Give each question its own id.")
     entry.question = question
-    entry.stated[number] = entry.answer(reply), _verdict(_at(score, "value"))
+    entry.stated[number] = entry.answer(reply), _verdict(inside(score, "value"))
     entry.answers = [_text(text, stored) for text in (target if isinstance(target, list) else [target])]
 
 
 def _json_log(path: Path) -> Iterator[Any]:
     log = _parsed(path.read_bytes(), path)
-    if not isinstance(_at(log, "samples"), list):
+    if not isinstance(inside(log, "samples"), list):
         raise InputError(f"{path} has no samples: expected an inspect log with its samples")
     yield log
     yield from log["samples"]
@@ -444,15 +436,17 @@ def _read_batch(source: str, requests: str | None, given: bool, read_by: AnswerF
         name, number = _question_and_sample(row.data["custom_id"])
         entry = answers.setdefault(name, _Answers(row.line))
         entry.read_by = read_by
-        status = _at(row.data, "response", "status_code")
+        status = inside(row.data, "response", "status_code")
         try:
-            choices = _at(row.data, "response", "body", "choices")
+            choices = inside(row.data, "response", "body", "choices")
             if row.data.get("error") or status not in (None, 200):
-                why = row.data.get("error") or _at(row.data, "response", "body", "error")
-                if _at(why, "code") != "content_filter":
-                    reason = shown(_at(why, "message") or why or status)
+                why = row.data.get("error") or inside(row.data, "response", "body", "error")
+                if inside(why, "code") != "content_filter":
+                    reason = shown(inside(why, "message") or why or status)
                     raise InputError(f"it failed ({reason}). Send it again.")
-                choices = [{"message": {"refusal": _at(why, "message")}, "finish_reason": "content_filter"}]
+                choices = [
+                    {"message": {"refusal": inside(why, "message")}, "finish_reason": "content_filter"}
+                ]
             entry.add(number, choices, {})
         except InputError as error:
             entry.line = row.line
@@ -472,8 +466,8 @@ def _requests(answers: dict[str, _Answers], requests: str) -> Iterator[tuple[str
             raise InputError(f"{requests}: {row}")
         body = row.data.get("body")
         request = str(row.data.get("custom_id"))
-        question = _question(_at(body, "messages") or _at(body, "prompt"), {})
-        settings = {key: _at(body, key) for key in _PLAIN}
+        question = _question(inside(body, "messages") or inside(body, "prompt"), {})
+        settings = {key: inside(body, key) for key in _PLAIN}
         name, _ = _question_and_sample(request)
         entry = answers.setdefault(name, _Answers(row.line, question, settings=settings))
         if (entry.question, entry.settings) != (question, settings):
@@ -525,71 +519,30 @@ def read_recorded(
         raise UsageError(f"--requests is for openai-batch, not for {format}. Leave it out.")
     read_by = None if answer_format is None else AnswerFormat(answer_format)
     _refuse_pickle(source)
-    questions_of_file = _Questions(questions) if questions is not None else None
+    listed = () if questions is None else load_questions(questions)
+    by_id = {question.id: question for question in listed if not question.numbered}
     for row in FORMATS[format].read(source, requests, given, read_by):
-        yield row if isinstance(row, RowError) else _join_question(row, questions_of_file)
+        yield row if isinstance(row, RowError) else _join_question(row, questions, by_id)
 
 
-class _Questions:
-    """The questions of a file. Rows join them by id or, if no question has an id, by text.
-
-    The text of a row must equal the question except for case and spaces. A prompt must end in the question,
-    which begins a line or a sentence; "Answer:" may follow.
-    """
-
-    def __init__(self, source: str) -> None:
-        questions = load_questions(source)
-        self._source = source
-        self._by_id = {question.id: question for question in questions if not question.numbered}
-        self._by_text: dict[str, list[Question]] = defaultdict(list)
-        for question in questions:
-            self._by_text[passage_key(question.question)].append(question)
-
-    def find(self, name: str, text: str | None, *, is_prompt: bool) -> Question:
-        """Return the question of a row; InputError if none, another or several match."""
-        keys, source = list(_endings(text or ""))[: None if is_prompt else 1], self._source
-        ending = text if text is None or len(text) < WIDTH else f"…{text[10 - WIDTH :]}"
-        quoted = "not known" if ending is None else shown(ending)
-        if not self._by_id:
-            matches = next((self._by_text[key] for key in keys if key in self._by_text), [])
-            if len(matches) == 1:
-                return matches[0]
-            raise InputError(
-                f"its question is {quoted}; expected one equal question in {source} (without ids), found "
-                f"{len(matches) or 'none'}"
-            )
-        if (question := self._by_id.get(name)) is None:
-            raise InputError(f"no question with this id in {source}. Leave all ids out to join by text.")
-        if text is not None and passage_key(question.question) not in keys:
-            raise InputError(
-                f"its question is {quoted}, but the question with this id in {source} is "
-                f"{shown(question.question)}. Correct the ids (lm-eval counts from 0), or leave all out."
-            )
-        return question
-
-
-def _endings(text: str) -> Iterator[str]:
-    """Yield the possible questions of a text, as `passage_key`: all of it, then its endings."""
-    yield passage_key(clean_text(text))
-    end = re.sub(r"\b(?:Answer|A):$", "", text[-_ENDING:].rstrip())
-    yield from (passage_key(end[beginning.end() :]) for beginning in _BEGINNING.finditer(end))
-
-
-def _join_question(row: JsonLine, questions: _Questions | None) -> JsonLine | RowError:
-    """Join a row with its question; another wording in the log becomes `prompt`."""
-    cells = {key: value for key, value in row.data.items() if key != "prompt"}
-    text = cells.get("question")
-    if questions is None:
-        if text:
-            return JsonLine(row.line, cells)
-        return row.error("its question is unknown. Give --requests or --questions.")
-    try:
-        question = questions.find(cells["id"], text, is_prompt="prompt" in row.data)
-    except InputError as error:
-        return row.error(str(error))
-    answers = {key: value for key, value in cells.items() if key not in ("question", "answers", "context")}
+def _join_question(
+    row: JsonLine, source: str | None, questions: Mapping[str, Question]
+) -> JsonLine | RowError:
+    """Join a row with the question of its id; another wording in the log becomes `prompt`."""
+    text = row.data.get("question")
+    if source is None:
+        return row if text else row.error("its question is unknown. Give --requests or --questions.")
+    question = questions.get(row.data["id"])
+    if question is None:
+        return row.error(f"no question with this id in {source}. Give each question the id of the log.")
+    if text is not None and passage_key(question.question) not in passage_key(text):
+        return row.error(
+            f"its question is {shown(text)}, but the question with this id in {source} is "
+            f"{shown(question.question)}. Correct the ids (lm-eval counts from 0)."
+        )
+    answers = {key: value for key, value in row.data.items() if key not in ("question", "answers", "context")}
     prompt = {} if text in (None, question.question) else {"prompt": text}
-    return JsonLine(row.line, {**cells, **question.row(), **answers, **prompt})
+    return JsonLine(row.line, {**row.data, **question.row(), **answers, **prompt})
 
 
 def _refuse_pickle(source: str) -> None:

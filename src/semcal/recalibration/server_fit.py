@@ -38,11 +38,6 @@ from semcal.servers.sampler import GoldQuestion, PartitionRequests, ReplyRow, Ro
 from semcal.store import Store
 
 Array = NDArray[np.float64]
-#: Descriptions of the routes over a server.
-ROUTES: dict[Route, str] = {
-    "one token": "the most likely token at each position, raw and at T",
-    "whole vocabulary": "the log-probabilities of the whole vocabulary",
-}
 #: Number of questions whose requests are sent together, and whose replies are stored together.
 BLOCK = 8
 #: Maximum log-probabilities of whole vocabularies in memory (2 GB).
@@ -102,7 +97,7 @@ def plan_over_server(model: ServerModel, labelled: FitData, *, loss: str = "NLL"
     tokens = sum(
         len(question.prompt) + len(beginning) for question in gold for beginning in question.beginnings
     )
-    return f"fit T by {ROUTES[route]}: {first:,} requests{more} (all positions: {tokens:,} prompt tokens)"
+    return f"fit T by {route}: {first:,} requests{more} (all positions: {tokens:,} prompt tokens)"
 
 
 def fit_over_server(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 import threading
 import time
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from semcal.errors import BudgetError, SemcalWarning, ServerError, printable, shown
+from semcal.files import inside
 from semcal.rows import Json
 from semcal.servers.settings import KEY_VARIABLE, Endpoint, ServerSettings, key_for
 from semcal.store import KeptReplies, kept_replies
@@ -66,8 +66,6 @@ _PASSING = {408, 409, 425, 429, *range(500, 600)} - {501}
 _LOST = {408, 502, 504}
 #: No key, a wrong key, no credit: the fault applies to all requests.
 _REFUSED = {401, 402, 403}
-#: Codes of an error in a body that are a status.
-_STATUSES = {str(status): status for status in range(400, 600)}
 #: Maximum bytes and letters of a reply that are read for a message.
 _BYTES, _LETTERS = 10**6, 20_000
 #: Minimum letters of a part of a key that is hidden, because a message may be cut within the key.
@@ -104,9 +102,7 @@ def fault_of_error(error: Exception, timeout: float) -> Fault:
 def _cause(error: BaseException) -> str:
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
-    if isinstance(error, ConnectionError) and error.errno:
-        return os.strerror(error.errno)
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return str(error)
 
 
 def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
@@ -120,21 +116,9 @@ def fault_of_reply(reply: httpx.Response, content: bytes = b"") -> Fault | None:
         location = reply.headers.get("location", "")
         reason += f" (redirects to {location:.200}). Pass that URL"
         return Fault(reason, status, passing=False, refused=True)
-    return _fault_of_status(status, reason, content, reply.headers)
-
-
-def _fault_within(status: int, error: Any, content: bytes) -> Fault:
-    """Return the fault for an error in the body of a successful reply; its code may be a status."""
-    code = _STATUSES.get(str(error.get("code"))) if isinstance(error, Mapping) else None
-    words = server_message(content).removesuffix(".")
-    reason = f"HTTP {status} with an error: {words}" + (f" ({code})" if code else "")
-    return Fault(reason, status) if code is None else _fault_of_status(code, reason, content, {})
-
-
-def _fault_of_status(status: int, reason: str, content: bytes, headers: Mapping[str, str]) -> Fault:
     if status in _REFUSED or (status == 429 and b"insufficient_quota" in content):
         return Fault(reason, status, passing=False, refused=True)
-    wait = _asked_wait(headers)
+    wait = _asked_wait(reply.headers)
     if wait is not None and wait > LONGEST_WAIT:
         return Fault(f"{reason} (asks to wait {wait:.0f} s)", status, passing=False)
     return Fault(reason, status, passing=status in _PASSING, lost=status in _LOST, wait=wait)
@@ -304,16 +288,6 @@ def tokens_of_reply(reply: Any, worst: tuple[int, int]) -> tuple[int, int]:
         listed = inside(choice, "logprobs", "content") or inside(choice, "logprobs", "tokens")
         entries += len(listed) if isinstance(listed, list) else 0
     return counts[0] or worst[0], max(entries, counts[1]) or worst[1]
-
-
-def inside(reply: Any, *path: str | int) -> Any:
-    """Return the value in a reply at keys and indices, or None."""
-    for key in path:
-        try:
-            reply = reply[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return reply
 
 
 Parsed = TypeVar("Parsed")
@@ -659,7 +633,7 @@ def _read(content: bytes, status: int, expects: type) -> Any:
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
     if isinstance(value, dict) and value.get("error") and not value.get("choices"):
-        return _fault_within(status, value["error"], content)
+        return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
     if not isinstance(value, expects):
         kind = type(value).__name__
         return Fault(f"the reply is damaged: unexpected JSON value of type {kind}", status, lost=True)

@@ -79,11 +79,6 @@ class PromptedVerdicts:
     """An `Equivalence` that asks a language model behind a server for an `EntailmentTask`.
 
     InputError for a triple if all attempts at the server failed; the verdicts on other triples are kept.
-
-    >>> from semcal.servers.settings import Endpoint, ServerSettings
-    >>> client = ServerClient(Endpoint("http://127.0.0.1:8000/v1"), ServerSettings())
-    >>> PromptedVerdicts(client, ServerProfile("http://127.0.0.1:8000/v1", "small", "vLLM", "0.32")).revision
-    'http://127.0.0.1:8000/v1; vLLM 0.32; entailment ...'
     """
 
     def __init__(

@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import takewhile
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import Any
 
 from semcal.data.question import Turn
 from semcal.errors import SemcalWarning, ServerError
-from semcal.files import read_sealed, user_cache, write_sealed
+from semcal.files import inside, read_sealed, user_cache, write_sealed
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
-from semcal.servers.client import RequestFailed, ServerClient, inside
+from semcal.servers.client import RequestFailed, ServerClient
 from semcal.servers.protocol import (
     MOST_CHOICES,
     NEUTRAL,
@@ -35,15 +36,9 @@ def _path(folder: Path | None, profile: ServerProfile) -> Path:
 
 
 def write_profile(folder: Path | None, profile: ServerProfile) -> None:
-    """Write a profile as JSON, with the version of the probe and a checksum; warn if that fails."""
-    path = _path(folder, profile)
-    try:
-        write_sealed(path, {"probe": PROBE, "profile": asdict(profile)})
-    except OSError as error:
-        reason = (
-            f"{path}: the server profile could not be stored ({error.strerror}); the next run probes again"
-        )
-        warnings.warn(reason, SemcalWarning, stacklevel=3)
+    """Write a profile as JSON, with the version of the probe and a checksum, if the folder can be written."""
+    with suppress(OSError):
+        write_sealed(_path(folder, profile), {"probe": PROBE, "profile": asdict(profile)})
 
 
 def _read_profile(folder: Path | None, identified: ServerProfile) -> ServerProfile | None:
@@ -349,14 +344,14 @@ class _Probing:
                 self.add(log_probs="masked", truncated_to=cut)
         else:
             self.add(scaled_on_request=True)
-            power = _power(raw, self._first_log_probs(self.hot, at_temperature=True))
+            power = _power(raw, self._first_log_probs(self.hot))
             self.add(scaled_on_request=power is not None and abs(power * self.hot - 1) <= NEAR)
 
-    def _first_log_probs(self, temperature: float, *, at_temperature: bool = False) -> dict[TokenKey, float]:
+    def _first_log_probs(self, temperature: float) -> dict[TokenKey, float]:
         """Return log-probabilities of the first token's alternatives, and of a few sampled tokens."""
         log_probs: dict[TokenKey, float] = {}
         k = self.profile.top_log_probs
-        answer = AnswerRequest(temperature, 1, alternatives=k, at_temperature=at_temperature)
+        answer = AnswerRequest(temperature, 1, alternatives=k)
         for seed in range(1, 2 if k >= 5 else 4 if k > 1 else 17):
             entry = self.first(self.open, replace(answer, seed=seed))
             if entry is not None:

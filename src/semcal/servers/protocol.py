@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from semcal.errors import SemcalWarning, shown
+from semcal.errors import shown
+from semcal.files import inside
 from semcal.meaning.answer import split_reasoning
 from semcal.models.protocols import Prompt
 from semcal.rows import Json
@@ -91,8 +91,7 @@ class AnswerRequest:
 
     Only `schema` constrains the answers. Log-probabilities then describe single tokens, and their sum is not
     the likelihood of the answer under the constraint.
-    `at_temperature` requests log-probabilities at T if the server has them on request (llama.cpp); `forced`
-    is a token that replaces the sampled token.
+    `forced` is a token that replaces the sampled token.
     """
 
     temperature: float  # 0: the most likely token at every step
@@ -102,7 +101,6 @@ class AnswerRequest:
     log_probs: bool = True
     alternatives: int = 1  # number of most likely tokens to list at each step
     token_ids: tuple[int, ...] = ()  # further tokens to list (`ServerProfile.chosen_ids`)
-    at_temperature: bool = False
     forced: int | None = None
     schema: Json | None = None  # the answers are JSON documents that are valid under it
 
@@ -140,7 +138,7 @@ def request_for(profile: ServerProfile, prompt: Prompt, answer: AnswerRequest) -
 def _log_probs(profile: ServerProfile, answer: AnswerRequest, *, in_chat: bool) -> Json:
     """Return the fields for log-probabilities, never 0 alternatives: some servers then return none."""
     k = max(1, answer.alternatives)
-    on_request = answer.at_temperature and profile.scaled_on_request
+    on_request = profile.scaled_on_request and answer.temperature not in (0, 1)
     return {
         "logprobs": True if in_chat else k,
         "top_logprobs": k if in_chat and profile.top_log_probs else None,
@@ -159,27 +157,11 @@ class ReplyCount:
     cut: int = 0  # replies that ended during the reasoning, before an answer
     unknown: int = 0  # answers without a known finish_reason
 
-    def add(self, choices: Sequence[ReplyChoice], limit: int) -> None:
-        """Count choices; warn once about reasoning without an answer, and once about unknown ends."""
-        thought = [choice.refusal != "" for choice in choices if choice.reasoning]
-        cut, unknown = thought.count(False), [choice.finished for choice in choices].count(None)
-        reasons = []
-        if cut and not self.cut:
-            reasons.append(
-                f"{cut} of {len(thought)} replies with reasoning ended before an answer (limit: {limit} "
-                "tokens) and count as no answer. Increase --max-new-tokens (such as 4000), or disable "
-                "reasoning at the server"
-            )
-        if unknown and not self.unknown:
-            reasons.append(
-                f"{unknown} of {len(choices)} answers have no known finish_reason, and the limit of {limit} "
-                "tokens may have cut them: 'finished' is null, and so is the likelihood, unless the tokens "
-                "show the end. Compare with a larger --max-new-tokens"
-            )
-        for reason in reasons:
-            warnings.warn(reason, SemcalWarning, stacklevel=4)
-        self.thought, self.cut = self.thought + len(thought), self.cut + cut
-        self.unknown += unknown
+    def add(self, choice: ReplyChoice) -> None:
+        """Count a choice."""
+        self.thought += bool(choice.reasoning)
+        self.cut += bool(choice.reasoning) and choice.refusal == ""
+        self.unknown += choice.finished is None
 
 
 #: Log-probabilities at or below this value represent minus infinity, which JSON lacks.
@@ -353,13 +335,16 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
     """Read {content: [{token, logprob, bytes, top_logprobs}]}, also with prob and top_probs (llama.cpp).
 
     The parallel lists {tokens, token_logprobs, top_logprobs} are read, too; LiteLLM may add them as null. The
-    result is None if entries are missing: [], false, null, or a number in place of an entry.
+    result is None without entries, or if one has no value.
     """
     if not isinstance(logprobs, Mapping):
         return None
     if logprobs.get("tokens") is None:
-        listed = logprobs.get("content")
-        if listed is None or not all(map(_has_value, _typed(listed, list, "logprobs.content"))):
+        listed = _typed(logprobs.get("content") or [], list, "logprobs.content")
+        values = [
+            inside(token, "prob" if inside(token, "logprob") is None else "logprob") for token in listed
+        ]
+        if not listed or None in values:
             return None
         return tuple(map(_entry, listed))
     tokens, values = _get(logprobs, "tokens", list), _get(logprobs, "token_logprobs", list)
@@ -374,13 +359,6 @@ def _entries(logprobs: Any) -> tuple[TokenEntry, ...] | None:
         listed = [{"token": text, "logprob": log_prob} for text, log_prob in alternatives]
         entries.append(_entry({"token": token, "logprob": value, "top_logprobs": listed}))
     return tuple(entries)
-
-
-def _has_value(token: Any) -> bool:
-    """Return whether a token has an entry with a value, valid or damaged."""
-    if isinstance(token, Mapping):
-        return token.get("logprob", token.get("prob", 0)) is not None
-    return token is not None and type(token) is not int
 
 
 def _entry(token: Any) -> TokenEntry:

@@ -56,20 +56,15 @@ from semcal.servers.protocol import (
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
 from semcal.workers import Progress
 
-Reading = Literal["given", "on request"]
-"""Source of log-probabilities at T: every reply, or replies on request."""
-
 #: Maximum difference from 1 of the sum of probabilities of the whole vocabulary.
 _SUM = 1e-3
 
 
-def reading_at(profile: ServerProfile, temperature: float) -> Reading | None:
-    """Return the source of log-probabilities of samples at a temperature; None if they cannot be known."""
-    if profile.log_probs in (None, "masked"):
-        return None
+def knows_log_probs(profile: ServerProfile, temperature: float) -> bool:
+    """Return whether the server reports the log-probabilities of samples at a temperature."""
     if temperature == 1 or profile.log_probs != "raw":
-        return "given"
-    return "on request" if profile.scaled_on_request and profile.truncated_to is None else None
+        return profile.log_probs not in (None, "masked")
+    return profile.scaled_on_request and profile.truncated_to is None
 
 
 def _log_prob(entry: TokenEntry, token_id: int) -> float | None:
@@ -100,12 +95,11 @@ _TRIES = 4
 
 @dataclass(frozen=True)
 class Way:
-    """Settings of the requests for some samples, and the source of their log-probabilities."""
+    """Settings of the requests for some samples."""
 
-    requested: float  # temperature of requests: 0 is greedy
-    temperature: float  # temperature of likelihoods
-    reading: Reading | None
-    seed: int | None
+    temperature: float  # 0 is greedy
+    log_probs: bool = False  # whether log-probabilities at the temperature are known
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,6 @@ class _Missing:
     beginning: tuple[int, ...]  # the prompt and the answer so far
     token_id: int
     temperature: float
-    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -164,7 +157,7 @@ class ServerModel:
         profile = self.profile
         return Capabilities(
             states=False,
-            likelihoods=all(reading_at(profile, temperature) is not None for temperature in (1.0, 2.0)),
+            likelihoods=all(knows_log_probs(profile, temperature) for temperature in (1.0, 2.0)),
             max_temperature=profile.max_temperature,
             truncated_to=profile.truncated_to,
             answers_a_request=profile.together,
@@ -187,11 +180,9 @@ class ServerModel:
             )
         return self.format.encode_answer(chat, answer)
 
-    def invalid_prompts(
-        self, prompts: Sequence[Prompt], answers: Sequence[Sequence[tuple[int, ...]]]
-    ) -> list[QuestionError]:
-        """Return errors for the prompts that are too long for the server with their longest answers."""
-        return self._too_long(prompts, [max(map(len, of_prompt), default=0) for of_prompt in answers])
+    def invalid_prompts(self, *_: object) -> list[QuestionError]:
+        """Return no errors: the server itself rejects the prompts that are too long."""
+        return []
 
     def prompt_text(self, prompt: Prompt) -> str:
         """Return the sent messages as JSON, or with a tokenizer the text of the sent token ids."""
@@ -200,21 +191,9 @@ class ServerModel:
         return json.dumps([vars(turn) for turn in prompt.chat], ensure_ascii=False, indent=2)
 
     def invalid_prompts_for_sampling(self, request: SampleRequest) -> list[QuestionError]:
-        """Return errors for the prompts that are too long for the server; raises the errors of `sample`."""
+        """Return no errors, as `invalid_prompts`; raises the errors of `sample`."""
         self._check(request.recalibrators)
-        return self._too_long(request.prompts, [request.max_new_tokens] * len(request.prompts))
-
-    def _too_long(self, prompts: Sequence[Prompt], answers: Sequence[int]) -> list[QuestionError]:
-        most = self.profile.max_length or math.inf
-        return [
-            QuestionError(
-                prompt.question_id,
-                f"the prompt has {len(prompt.token_ids)} tokens; with {answer} tokens of the answer it "
-                f"exceeds the server's limit of {most}. Shorten the prompt or reduce --max-new-tokens",
-            )
-            for prompt, answer in zip(prompts, answers)
-            if len(prompt.token_ids) + answer > most
-        ]
+        return []
 
     def sample(
         self, request: SampleRequest, progress: Progress | None = None
@@ -234,7 +213,7 @@ class ServerModel:
         runs = [[self._way(r, seed) for r in request.recalibrators] for seed in request.seeds]
         ways = dict.fromkeys(way for run in runs for way in run)
         for way in ways:
-            if way.reading is None and way.requested:
+            if way.temperature and not way.log_probs:
                 reason = why_unknown(self.profile, way.temperature)
                 warnings.warn(reason, SemcalWarning, stacklevel=2)
         numbers = range(request.first, request.first + m)
@@ -276,7 +255,7 @@ class ServerModel:
     def check_likelihoods(self, recalibrator: AnyRecalibrator, measure: str) -> None:
         """Raise UsageError if a measure needs likelihoods and they cannot be known."""
         way = self._way(recalibrator, 0)
-        if way.reading is None and way.requested:
+        if way.temperature and not way.log_probs:
             raise UsageError(f"{measure} needs likelihoods: {why_unknown(self.profile, way.temperature)}")
 
     def _check(self, recalibrators: Sequence[AnyRecalibrator]) -> None:
@@ -293,7 +272,7 @@ class ServerModel:
 
     def _way(self, recalibrator: AnyRecalibrator, seed: int) -> Way:
         if isinstance(recalibrator, Greedy):
-            return Way(0.0, 1.0, None, None)
+            return Way(0.0)
         temperature = temperature_of(recalibrator)
         if temperature is None:
             with_states(self, f"{recalibrator.method} reads hidden states or logits")
@@ -304,7 +283,7 @@ class ServerModel:
                 f"temperature: {temperature:g} exceeds {most:g}, the maximum of {self.profile.url}. "
                 f"Pass at most {most:g}"
             )
-        return Way(temperature, temperature, reading_at(self.profile, temperature), seed)
+        return Way(temperature, knows_log_probs(self.profile, temperature), seed)
 
     def _draw(
         self,
@@ -317,18 +296,15 @@ class ServerModel:
 
         A schema is sent with the messages of a chat, because servers apply it only there.
         """
-        prompts, max_new_tokens, schema = request.prompts, request.max_new_tokens, request.schema
+        prompts, schema = request.prompts, request.schema
         if schema is not None:
             prompts = [replace(prompt, token_ids=()) for prompt in prompts]
-        places, requests = [], []
+        places, requests = list[tuple[int, Way, int]](), list[ServerRequest]()
         for i, prompt in enumerate(prompts):
             for way in ways:
-                answers = self._answer_requests(prompt, way, numbers, max_new_tokens)
+                answers = self._answer_requests(prompt, way, numbers, request)
                 of_way = [request_for(self.profile, prompt, answer) for answer in answers]
-                if schema is not None:
-                    answers = [replace(answer, schema=schema) for answer in answers]
-                    of_way = [without_ids(request_for(self.profile, prompt, answer)) for answer in answers]
-                requests += of_way
+                requests += of_way if schema is None else map(without_ids, of_way)
                 places += [(i, way, answer.n) for answer in answers]
         requests_each, answered = len(requests) / max(1, len(prompts)), count(1)
 
@@ -343,7 +319,6 @@ class ServerModel:
             requests, parse_choices, on_reply=advance, in_turn=in_turn, at_once=slots
         )
         samples_by_way: SamplesByWay = {(i, way): [] for i in range(len(prompts)) for way in ways}
-        choices = list[ReplyChoice]()
         for (i, way, n), reply in zip(places, replies):
             so_far = samples_by_way[i, way]
             if isinstance(reply, list) and len(reply) < n:
@@ -353,31 +328,27 @@ class ServerModel:
                 samples_by_way[i, way] = QuestionError(prompts[i].question_id, reply.reason)
             elif isinstance(so_far, list):
                 for choice in reply[:n]:
+                    self.replies.add(choice)
                     draw = self._read(choice, way)
                     if schema is not None:
                         draw = _of_document(draw)
                     elif request.cut is not None:
                         draw = self._cut(prompts[i], draw, way, request.cut)
                     so_far.append(draw)
-                choices += reply[:n]
-        self.replies.add(choices, max_new_tokens)
         return samples_by_way
 
     def _answer_requests(
-        self, prompt: Prompt, way: Way, numbers: range, max_new_tokens: int
+        self, prompt: Prompt, way: Way, numbers: range, request: SampleRequest
     ) -> list[AnswerRequest]:
         """Return the requests for the samples with these indices; a single request for greedy answers."""
+        answer = AnswerRequest(
+            way.temperature, request.max_new_tokens, log_probs=way.log_probs, schema=request.schema
+        )
         if way.seed is None:
-            return [AnswerRequest(way.requested, max_new_tokens, log_probs=False)]
+            return [answer]
         most = self.profile.together
         u = uniforms(way.seed, prompt.question_id, m=len(numbers), steps=1, first=numbers.start)
         seeds: list[int] = (u[:, 0] * 2**31).astype(int).tolist()
-        answer = AnswerRequest(
-            way.requested,
-            max_new_tokens,
-            log_probs=way.reading is not None,
-            at_temperature=way.reading == "on request",
-        )
         return [
             replace(answer, n=min(most, len(numbers) - start), seed=seeds[start])
             for start in range(0, len(numbers), most)
@@ -397,7 +368,7 @@ class ServerModel:
             ids, entries, finished = ids[:end], entries[:end], ended or finished
             text = self.format.text(ids) if complete or choice.token_ids else text
         log_probs = tuple(entry.log_prob for entry in entries)
-        if not (way.reading and complete and (ended or finished is False)) or -math.inf in log_probs:
+        if not (way.log_probs and complete and (ended or finished is False)) or -math.inf in log_probs:
             log_probs = ()
         token_ids = ids if complete or choice.token_ids else ()
         refusal = choice.refusal
@@ -424,7 +395,7 @@ class ServerModel:
         uncut = (generation.finished or not ended) and end == len(generation.text)
         if uncut and not start:
             return draw
-        if way.reading is None or not generation.token_log_probs:
+        if not generation.token_log_probs:
             return replace(draw, rescored=())
         if self.format is None:
             lead = _entries_before(generation.text[:start], entries)
@@ -445,7 +416,7 @@ class ServerModel:
         values: list[float | _Missing] = list(generation.token_log_probs[:shared])
         for place in range(shared, len(completed)):
             beginning = (*prompt.token_ids, *completed[:place])
-            missing = _Missing(beginning, completed[place], way.temperature, way.reading)
+            missing = _Missing(beginning, completed[place], way.temperature)
             # At the first difference another token was sampled, but this token may be among its alternatives.
             is_listed = place == shared < len(entries)
             log_prob = _log_prob(entries[shared], completed[place]) if is_listed else None
@@ -473,7 +444,7 @@ class ServerModel:
     def _token_request(self, token: _Missing, seed: int) -> AnswerRequest:
         """Return the cheapest request for the log-probability of a token; after seed 0, of all tokens."""
         profile = self.profile
-        answer = AnswerRequest(token.temperature, 1, seed=seed, at_temperature=token.reading == "on request")
+        answer = AnswerRequest(token.temperature, 1, seed=seed)
         if seed:
             return replace(answer, alternatives=profile.vocabulary or 1)
         if token.temperature == 1 and profile.forced_raw:
@@ -680,7 +651,7 @@ class PartitionRequests:
             nll = [(max([gold, *top]) - gold) / temperature - at[p] for (p, _), gold, top in rows]
             return {"nll": nll}
 
-        answer = AnswerRequest(temperature, 1, alternatives=2, at_temperature=True)
+        answer = AnswerRequest(temperature, 1, alternatives=2)
         return self._rows(questions, lambda question: self._each(question, answer), _entry, row_of)
 
     def whole(self, questions: Sequence[GoldQuestion]) -> list[ReplyRow]:
@@ -782,7 +753,7 @@ def _scored(reply: Json) -> list[dict[str, float] | None]:
 
 
 def _scored_row(question: GoldQuestion, replies: Sequence[Any]) -> ReplyRow:
-    scored = []
+    scored = list[tuple[str, Mapping[str, float] | None]]()
     for answer, positions in zip(question.answers, replies):
         start, stop = len(question.prompt), len(question.prompt) + len(answer)
         if len(positions) < stop:
