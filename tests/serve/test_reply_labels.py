@@ -147,7 +147,6 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert list(log.labelled()) == watch.told
         metrics = server.get("/metrics").text
         assert watch.observed == [p for _, p in log.probabilities()]  # before the values are read
-        assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
         assert 'semcal_e_limit{watch="risk"} 20.0' in metrics
         assert 'semcal_notice{watch="risk"} 1.0' in metrics

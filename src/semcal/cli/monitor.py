@@ -303,8 +303,8 @@ def labels(
     """List the labels of a log, or strike labels, for example those of a misused key.
 
     For equal answers to equal questions, the first label that is not struck counts; "conflicts" marks labels
-    with an opposite verdict. Choose labels with --id, --key, --since and --until. A running server removes
-    struck labels from its watch at the next label, or at the next reply during an alarm.
+    with an opposite verdict. Choose labels with --id, --key, --since and --until. The watch of a running
+    server leaves out struck labels from one of its next replies on.
     """
     if strike and restore:
         raise UsageError("--strike and --restore exclude each other; pass one of them")

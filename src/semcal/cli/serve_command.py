@@ -21,7 +21,6 @@ from semcal.cli.console import info, is_quiet
 from semcal.errors import MissingExtraError, UsageError
 from semcal.files import JsonLine, read_rows
 from semcal.models.equivalence import names_a_server
-from semcal.registry import option_name
 from semcal.reply_log import ReplyLog
 from semcal.rows import SAMPLES
 
@@ -240,9 +239,8 @@ def _of_documents(
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 
-    for name in ("fallback", "equivalence"):
-        if getattr(options, name) is not None:
-            raise UsageError(f"{option_name(name)} does not apply to a calibration of fields; omit it")
+    if options.equivalence is not None:
+        raise UsageError("--equivalence does not apply to a calibration of fields; omit it")
     models = opt.ModelOptions.of(replace(options, equivalence=calibration.equivalence), server)
     state = models()
     step, _ = opt.document_step(options, state.model, calibration.parsed, calibration.m, "modal")
