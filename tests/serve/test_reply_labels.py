@@ -101,7 +101,7 @@ def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_
         reply = server.chat(WROTE).json()
         texts = server.service.log.reply(reply["id"]).texts
     assert (texts["question"], texts["answer"]) == (WROTE, "Ana Velis")
-    assert len(texts["meanings"][0]["samples"]) > 5
+    assert texts["samples"].count("Ana Velis") > 5
 
 
 def test_replies_of_many_connections_are_all_logged_and_observed_together(tmp_path: Path) -> None:

@@ -227,8 +227,3 @@ class SequentialTest:
     def e_value(self) -> float:
         """The e-value (the capital of the bets, or 1 / p-value), which is finite."""
         return math.exp(min(self.log_e, LARGEST))
-
-    @property
-    def strongest(self) -> str:
-        """The group with the most evidence."""
-        return max(self.groups, key=lambda group: self.groups[group].log_e)

@@ -362,7 +362,6 @@ class ServiceState(_Content):
     models: tuple[str, ...]
     calibration: str
     answer_kind: AnswerKind
-    compared: Literal["score", "confidence"]
     labelled: list[dict[str, Any]]
     thresholds: list[dict[str, Any]]
     watch: dict[str, Any] | None

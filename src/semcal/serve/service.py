@@ -458,10 +458,7 @@ class Service:
         outcome, verdict, texts = answered.outcome, answered.verdict, None
         row = {name: value for name, value in answered.question.row().items() if name != "id"}
         if self.settings.log_texts:
-            sampled: dict[str, Any] = {"meanings": [vars(one) for one in outcome.answer.meanings]}
-            if self.schema is not None:
-                sampled = {"samples": outcome.answer.row.samples}
-            texts = {**row, "answer": outcome.answer.text, **sampled}
+            texts = {**row, "answer": outcome.answer.text, "samples": outcome.answer.row.json.get("samples")}
         row.pop("answer", None)
         content = int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True)
         is_score, is_named = self.calibration.score is not None, bool(answered.question.id)
@@ -514,11 +511,10 @@ class Service:
         """The data of the page besides replies."""
         self.observe_replies()
         calibration, watch = self.calibration, self.watch
-        labelled, is_constant, asking = list[Any](), False, self.primary.uq.asking
+        labelled, asking = list[Any](), self.primary.uq.asking
         promised = [(one, one.sentence) for one in calibration.all_thresholds]
         if isinstance(calibration, Calibration):
             labelled = [asdict(group) for group in calibration.report.like]
-            is_constant = calibration.map.candidate.kind == "constant"
         else:
             promised = calibration.promises
         passage = Question("", "{question}", context="{context}")
@@ -527,7 +523,6 @@ class Service:
             models=self.models,
             calibration=calibration.id,
             answer_kind=calibration.answer_kind,
-            compared="score" if is_constant else "confidence",
             labelled=labelled,
             thresholds=[{**asdict(one), "sentence": sentence} for one, sentence in promised],
             watch=None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},
