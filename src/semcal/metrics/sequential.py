@@ -214,11 +214,6 @@ class SequentialTest:
         return self.alarm_at is not None
 
     @property
-    def notice(self) -> bool:
-        """True if there is evidence against the promise."""
-        return self.notice_at is not None
-
-    @property
     def log_e(self) -> float:
         """The logarithm of the e-value."""
         return float(self._together(np.array([[group.log_e] for group in self.groups.values()]))[0])

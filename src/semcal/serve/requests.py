@@ -311,7 +311,7 @@ class Coverage:
             at = "with its recalibrator" if temperature is None else f"at {temperature:g}"
             uncovered.append(("temperature", f"answers are sampled {at}, not at temperature {value:g}"))
         for name, value in request.not_covered(() if self.schema is None else SCHEMA_OPTIONS):
-            uncovered.append((name, f"{name} {shown(value)} is not covered by the calibration"))
+            uncovered.append((name, f"answers are sampled without {name} {shown(value)}"))
         for name in ("max_tokens", "max_completion_tokens"):
             if (value := getattr(request, name)) is not None and value < limit:
                 reason = f"answers have up to {limit} tokens, and {name} {value} would truncate some"

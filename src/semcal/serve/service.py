@@ -82,9 +82,7 @@ class Metrics:
             gauge("semcal_alarm", "1 during an alarm of the watch").set_function(lambda: watch.alarm)
             e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
             limit = gauge("semcal_e_limit", "Evidence that raises an alarm", ["watch"])
-            notice = gauge("semcal_notice", "1 if there is some evidence against a promise", ["watch"])
             for name, test in watch.tests.items():
-                notice.labels(name).set_function(partial(getattr, test, "notice"))
                 limit.labels(name).set(1 / test.alpha)
                 e_value.labels(name).set_function(partial(getattr, test, "e_value"))
 
