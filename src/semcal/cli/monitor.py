@@ -111,21 +111,16 @@ def _read(
     """Add the replies and labels of logs, or of a file of rows, to the watch."""
     from semcal.calibration.calibration import Calibration
 
-    files, audited = options.files, options.audited
-    of_rows = [file for file in files if file == "-" or not is_database(Path(file))]
-    if not of_rows:
-        if options.columns:
-            raise UsageError("--columns requires a file of rows; omit it for a log")
-        _read_logs(list(map(Path, files)), watch, learned, audited=audited)
-    elif len(files) > 1:
-        raise UsageError(
-            f"{of_rows[0]}: several files must all be logs of semcal serve. Pass a single file of rows."
-        )
-    else:
+    first, *others = options.files
+    if not others and (first == "-" or not is_database(Path(first))):
         scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
-        rows = good_rows(_open(files[0], options.columns, scored), bad)
+        rows = good_rows(_open(first, options.columns, scored), bad)
         limit = None if learned is None else learned.limit
-        take_rows(rows, watch, limit, scored=scored, audited=audited)
+        take_rows(rows, watch, limit, scored=scored, audited=options.audited)
+    elif options.columns:
+        raise UsageError("--columns requires one file of rows; omit it for logs")
+    else:
+        _read_logs(list(map(Path, options.files)), watch, learned, audited=options.audited)
 
 
 def _read_logs(

@@ -17,7 +17,7 @@ from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
-from semcal.errors import MissingExtraError, UsageError
+from semcal.errors import UsageError, naming_extra
 from semcal.models.equivalence import names_a_server
 from semcal.reply_log import ReplyLog
 
@@ -130,13 +130,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     fields, answers are documents with its schema. Requests that the calibration does not cover are rejected.
     Without --model, the embedded Atlas model answers.
     """
-    try:
+    with naming_extra("semcal serve"):
         from semcal.serve.endpoints import HttpServer, listening
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
-            raise
-        raise MissingExtraError(package, "serve", "semcal serve") from error
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)

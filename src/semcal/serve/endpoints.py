@@ -171,7 +171,6 @@ def _add_state(app: FastAPI, service: Service) -> None:
             model=service.primary.route,
             revision=service.primary.uq.model.revision,
             calibration=service.calibration.id,
-            answer_kind=service.calibration.answer_kind,
         )
 
     @app.get("/v1/semcal/state")

@@ -324,7 +324,6 @@ class Versions(_Content):
     model: str
     revision: str | None
     calibration: str
-    answer_kind: AnswerKind
 
 
 class ServiceState(_Content):
