@@ -17,12 +17,13 @@ from tests.cli.invoking import write
 from tests.servers import fake_model
 from tests.servers.fake_server import FakeServer
 
+ABSENT = [name for name, extra in EXTRAS.items() if extra != "serve"]
 #: A program that finds none of these packages, as where they are not installed.
 LIGHT = f"""
 import sys
 class Absent:
     def find_spec(self, name, *_):
-        if name.partition(".")[0] in {sorted(EXTRAS)}:
+        if name.partition(".")[0] in {ABSENT}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 """

@@ -45,7 +45,11 @@ __all__ = [
 ]
 
 #: Optional package → the extra of semcal that installs it.
-EXTRAS = {"torch": "models", "transformers": "models", "safetensors": "models", "matplotlib": "figures"}
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "safetensors"), "models"),
+    **dict.fromkeys(("fastapi", "starlette", "uvicorn", "prometheus_client"), "serve"),
+    "matplotlib": "figures",
+}
 #: Maximum length of a value in a message.
 WIDTH = 60
 #: Characters that shape words and do not move the cursor: soft hyphen, joiners, marks of direction.

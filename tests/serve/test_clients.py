@@ -183,8 +183,6 @@ def test_metrics_count_requests_by_what_came_of_them() -> None:
         "semcal_draws_total 30.0",
         "semcal_seconds_count 3.0",
         "semcal_queue 0.0",
-        f'semcal_info{{calibration="{server.service.calibration.id}",model="fake",'
-        f'version="{semcal.__version__}"}} 1.0',
     ):
         assert line in lines
 

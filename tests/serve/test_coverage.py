@@ -14,7 +14,7 @@ from semcal.data.question import SYSTEM_MESSAGE, Question, Turn, user_turn
 from semcal.data.template import Template
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
-from semcal.serve.requests import ChatRequest, Coverage, Drawing, Form, Message
+from semcal.serve.requests import ChatRequest, Coverage, Covered, Message
 from tests.serve.serving import TABLE, WHERE, WROTE, Running, running, uq_of
 
 #: Every option of a request that would draw otherwise, with a value that is not covered.
@@ -32,10 +32,6 @@ OTHERWISE: dict[str, Any] = {
     "stop": ["\n"],
     "tools": [{"type": "function", "function": {"name": "look"}}],
     "reasoning_effort": "low",
-}
-LIMITED = Drawing.model_fields | Form.model_fields
-#: Every option that would change the form of a reply.
-OTHER_FORM: dict[str, Any] = {
     "n": 2,
     "logprobs": True,
     "top_logprobs": 3,
@@ -43,7 +39,7 @@ OTHER_FORM: dict[str, Any] = {
     "tool_choice": "required",
 }
 NEUTRAL: dict[str, Any] = {
-    **{name: field.json_schema_extra["enum"][0] for name, field in LIMITED.items()},
+    **{name: field.json_schema_extra["enum"][0] for name, field in Covered.model_fields.items()},
     "temperature": 1,
     "max_tokens": 10,
     "max_completion_tokens": 4000,
@@ -73,9 +69,8 @@ def test_each_option_is_in_the_tables() -> None:
     taken = {"model", "messages", "stream", "stream_options", "semcal", "seed", "user", "metadata", "store"}
     taken |= {"service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
     taken |= {"parallel_tool_calls"}
-    assert {*OTHERWISE} - {"temperature", "max_tokens", "max_completion_tokens"} == {*Drawing.model_fields}
-    assert {*OTHER_FORM} == {*Form.model_fields}
-    assert {*ChatRequest.model_fields} == taken | {*OTHERWISE} | {*OTHER_FORM}
+    assert {*OTHERWISE} - {"temperature", "max_tokens", "max_completion_tokens"} == {*Covered.model_fields}
+    assert {*ChatRequest.model_fields} == taken | {*OTHERWISE}
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
@@ -92,15 +87,6 @@ def test_what_would_draw_otherwise_is_refused_or_set_aside_and_named(
     assert (beside["confidence"], beside["abstained"], beside["uncovered"]) == (None, False, [name])
     assert all(meaning["probability"] is None for meaning in beside["meanings"])
     assert "similar probability" not in beside["explanation"]
-
-
-@pytest.mark.parametrize("name", OTHER_FORM)
-def test_what_would_change_the_form_of_a_reply_is_always_refused(
-    name: str, server: Running, lenient: Running
-) -> None:
-    for one in (server, lenient):
-        error = one.chat(WROTE, **{name: OTHER_FORM[name]}).json()["error"]
-        assert (error["code"], error["param"]) == ("unsupported_parameter", name)
 
 
 @pytest.mark.parametrize("name", NEUTRAL)

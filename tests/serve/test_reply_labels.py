@@ -101,7 +101,7 @@ def test_texts_are_logged_only_where_that_is_asked_for_and_answers_unless_it_is_
         reply = server.chat(WROTE).json()
         texts = server.service.log.reply(reply["id"]).texts
     assert (texts["question"], texts["answer"]) == (WROTE, "Ana Velis")
-    assert len(texts["meanings"][0]["samples"]) > 5
+    assert texts["samples"].count("Ana Velis") > 5
 
 
 def test_replies_of_many_connections_are_all_logged_and_observed_together(tmp_path: Path) -> None:
@@ -122,9 +122,7 @@ class RecordingWatch:
     shift: str | None = None
     told: list[LabelledReply] = field(default_factory=list)
     observed: list[float] = field(default_factory=list)
-    tests: dict[str, Any] = field(
-        default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05, notice=True)}
-    )
+    tests: dict[str, Any] = field(default_factory=lambda: {"risk": SimpleNamespace(e_value=2.5, alpha=0.05)})
 
     def read_labels(self, log: ReplyLog, calibrations: Sequence[str]) -> None:
         self.told += list(log.labelled(calibrations))[len(self.told) :]
@@ -147,10 +145,8 @@ def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -
         assert list(log.labelled()) == watch.told
         metrics = server.get("/metrics").text
         assert watch.observed == [p for _, p in log.probabilities()]  # before the values are read
-        assert 'semcal_labels_total{correct="false"}' in metrics
         assert 'semcal_e_value{watch="risk"} 2.5' in metrics
         assert 'semcal_e_limit{watch="risk"} 20.0' in metrics
-        assert 'semcal_notice{watch="risk"} 1.0' in metrics
 
 
 def test_of_equal_answers_to_equal_questions_one_label_counts_and_all_are_kept(tmp_path: Path) -> None:

@@ -54,7 +54,6 @@ def test_the_schema_names_the_models_risks_and_values_that_are_taken() -> None:
             bodies[uncovered] = schemas["ChatRequest"]["properties"]
             assert schemas["Options"]["properties"]["risk"]["enum"] == [0.1, None]
     assert bodies["refuse"]["model"]["enum"] == ["fake", "fake@calibration"]
-    assert bodies["refuse"]["n"]["enum"] == bodies["answer"]["n"]["enum"] == [1, None]
     assert (bodies["refuse"]["top_p"]["enum"], "enum" in bodies["answer"]["top_p"]) == ([1, None], False)
 
 

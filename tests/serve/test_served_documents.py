@@ -185,7 +185,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [TOOL], "tool_choice": "none"}, "invalid_request", "response_format"),
     ({"tool_choice": "required"}, "invalid_request", "tool_choice"),
     ({"tools": [TOOL], "temperature": 0.3}, "not_covered", "temperature"),
-    ({"response_format": RESPONSE_FORMAT, "n": 2}, "unsupported_parameter", "n"),
+    ({"response_format": RESPONSE_FORMAT, "n": 2}, "not_covered", "n"),
     ({"response_format": RESPONSE_FORMAT, "semcal": {"risk": 0.2}}, "invalid_request", "semcal.risk"),
     ({"response_format": RESPONSE_FORMAT, "semcal": {"meanings": 1}}, "invalid_request", "semcal.meanings"),
     ({"response_format": RESPONSE_FORMAT, "semcal": {"fields": "all"}}, "invalid_request", "semcal.fields"),
@@ -219,7 +219,7 @@ def test_a_calibration_of_single_answers_has_no_fields(tmp_path: Path) -> None:
     with running(log=log) as flat, running(uq_of(answer_kind="given")) as checks:
         assert flat.chat(WROTE, semcal={"fields": "accepted"}).json()["error"]["param"] == "semcal.fields"
         refused = flat.chat(WROTE, response_format=RESPONSE_FORMAT).json()["error"]
-        assert (refused["code"], refused["param"]) == ("unsupported_parameter", "response_format")
+        assert (refused["code"], refused["param"]) == ("not_covered", "response_format")
         assert flat.chat(WROTE, tools=[TOOL]).json()["error"]["code"] == "not_covered"
         label = {"id": flat.chat(WROTE).json()["id"], "reference": {"name": "Mirna"}}
         assert flat.post(LABELS, label).json()["error"]["param"] == "labels.0"

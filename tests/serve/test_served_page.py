@@ -15,7 +15,6 @@ from semcal.calibration.calibration import LabeledAnswers
 from semcal.calibration.features import ColumnFeature
 from semcal.calibration.report import LikeAnswers
 from semcal.calibration.watch import PromiseWatch
-from semcal.cli import serve_command
 from semcal.metrics.sequential import KEPT
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import LabelledReply, ReplyLog
@@ -68,7 +67,6 @@ def test_the_state_says_what_thresholds_mean_and_how_the_watch_goes(tmp_path: Pa
         server.post("/v1/semcal/labels", [{"id": id, "correct": False} for id in replies])
         state = server.get("/v1/semcal/state").json()
     assert state["labelled"][1] == {"low": 0.4, "high": 0.7, "n": 50, "right": 40}
-    assert state["compared"] == "confidence"
     assert [one["threshold"] for one in state["thresholds"]] == [0.6]
     assert state["thresholds"][0]["sentence"].startswith(
         "threshold 0.6: answers 40% of questions; at most 10%"
@@ -90,14 +88,6 @@ def test_of_a_long_watch_some_hundred_values_are_kept() -> None:
     (kept, _) = watch.courses
     assert KEPT / 2 <= len(kept["log_e"]) <= KEPT
     assert kept["log_e"] == log_e[:: kept["every"]]
-
-
-def test_examples_are_questions_of_the_calibration(tmp_path: Path) -> None:
-    rows = [{"question": f"Who {n // 2}?", "samples": ["A"], "context": "B" * (n == 2)} for n in range(40)]
-    (tmp_path / "samples.jsonl").write_text("no row\n" + "".join(json.dumps(row) + "\n" for row in rows))
-    assert serve_command._examples(str(tmp_path)) == [f"Who {n}?" for n in range(6)]
-    assert serve_command._examples(str(tmp_path / "none")) == []
-    assert len(serve_command._examples("atlas")) == 6
 
 
 # ---- In the browser

@@ -61,17 +61,6 @@ class PromiseWatch:
     distribution of the calibration's questions, and never raises the alarm. There is no test without a
     promise or a comparison. The levels hold if the arrival of a label does not depend on its value.
 
-    Attributes
-    ----------
-    tests : dict of str to SequentialTest
-    risk : float or None
-        Promised risk of all answered replies that have a probability or a threshold.
-    risks : tuple of (float, float)
-        Instead of `risk`, thresholds with their promised risks; other replies have no promise.
-    edges, counts : list
-        Lower ends of the bins of the calibration's probabilities, from the second bin on, and their counts,
-        which include replies.
-
     Examples
     --------
     >>> watch = PromiseWatch.of(risk=0.1)
@@ -82,10 +71,10 @@ class PromiseWatch:
     """
 
     tests: dict[WatchName, SequentialTest]
-    risk: float | None = None
-    risks: tuple[tuple[float, float], ...] = ()
-    edges: list[float] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    risk: float | None = None  # of all answered replies that have a probability or a threshold
+    risks: tuple[tuple[float, float], ...] = ()  # instead: thresholds with their promised risks
+    edges: list[float] = field(default_factory=list)  # of the second and further bins
+    counts: list[int] = field(default_factory=list)  # of labeled answers and replies in each bin
     last_label: int = 0  # place of the last read label in the log
     n_strikes: int = 0  # number of earlier strikes in the log
     begun: dict[WatchName, SequentialTest] = field(default_factory=dict)  # tests before any outcome

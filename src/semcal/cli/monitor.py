@@ -110,21 +110,16 @@ def _read(
     """Add the replies and labels of logs, or of a file of rows, to the watch."""
     from semcal.calibration.calibration import Calibration
 
-    files, audited = options.files, options.audited
-    of_rows = [file for file in files if file == "-" or not is_database(Path(file))]
-    if not of_rows:
-        if options.columns:
-            raise UsageError("--columns requires a file of rows; omit it for a log")
-        _read_logs(list(map(Path, files)), watch, learned, audited=audited)
-    elif len(files) > 1:
-        raise UsageError(
-            f"{of_rows[0]}: several files must all be logs of semcal serve. Pass a single file of rows."
-        )
-    else:
+    first, *others = options.files
+    if not others and (first == "-" or not is_database(Path(first))):
         scored = learned if isinstance(learned, Calibration) and learned.score is not None else None
-        rows = good_rows(_open(files[0], options.columns, scored), bad)
+        rows = good_rows(_open(first, options.columns, scored), bad)
         limit = None if learned is None else learned.limit
-        take_rows(rows, watch, limit, scored=scored, audited=audited)
+        take_rows(rows, watch, limit, scored=scored, audited=options.audited)
+    elif options.columns:
+        raise UsageError("--columns requires one file of rows; omit it for logs")
+    else:
+        _read_logs(list(map(Path, options.files)), watch, learned, audited=options.audited)
 
 
 def _read_logs(
@@ -302,8 +297,8 @@ def labels(
     """List the labels of a log, or strike labels, for example those of a misused key.
 
     For equal answers to equal questions, the first label that is not struck counts; "conflicts" marks labels
-    with an opposite verdict. Choose labels with --id, --key, --since and --until. A running server removes
-    struck labels from its watch at the next label, or at the next reply during an alarm.
+    with an opposite verdict. Choose labels with --id, --key, --since and --until. The watch of a running
+    server leaves out struck labels from one of its next replies on.
     """
     if strike and restore:
         raise UsageError("--strike and --restore exclude each other; pass one of them")

@@ -549,7 +549,9 @@ def structured_options(options: _Options, model: Sampler, schema: Schema | None)
     system, template, limit = _named(options, "system", "template", "max_new_tokens")
     if system is None and template is None:
         system = system_message(model, schema)
-    changed = {"answer_format": "whole", "max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
+    changed = {"max_new_tokens": limit or STRUCTURED_TOKENS, "system": system}
+    if hasattr(options, "answer_format"):
+        changed["answer_format"] = "whole"
     return replace(options, **changed)
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,12 +17,9 @@ from semcal.cli import options as opt
 from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
-from semcal.errors import MissingExtraError, UsageError
-from semcal.files import JsonLine, read_rows
+from semcal.errors import UsageError, naming_extra
 from semcal.models.equivalence import names_a_server
-from semcal.registry import option_name
 from semcal.reply_log import ReplyLog
-from semcal.rows import SAMPLES
 
 if TYPE_CHECKING:
     from semcal.calibration.calibration import Calibration
@@ -35,8 +31,8 @@ if TYPE_CHECKING:
     from semcal.serve.service import Service
     from semcal.uncertainty import SemanticUQ
 
-#: Number of examples of each of two sets on the page, and of rows to choose them from.
-EXAMPLES, READ = 3, 50
+#: Number of examples of each of two sets on the page of the embedded model.
+EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -134,13 +130,8 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
     fields, answers are documents with its schema. Requests that the calibration does not cover are rejected.
     Without --model, the embedded Atlas model answers.
     """
-    try:
+    with naming_extra("semcal serve"):
         from semcal.serve.endpoints import HttpServer, listening
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in ("fastapi", "uvicorn", "prometheus_client", "starlette"):
-            raise
-        raise MissingExtraError(package, "serve", "semcal serve") from error
     settings = _settings(options)
     with _logging_to_stderr(), listening(settings) as bound:
         service = _service(options, server, settings)
@@ -204,7 +195,12 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
     names = (model, Path(options.calibration).name or "calibration")
-    fallback, examples = _fallback(options, server), _examples(options.calibration)
+    fallback, examples = _fallback(options, server), list[str]()
+    if options.calibration == opt.ATLAS:
+        from semcal.demo.questions import load_set
+
+        sets = map(load_set, ("atlas-trivia", "atlas-rare"))
+        examples = [question.question for one in sets for question in one.test[:EXAMPLES]]
     return Service(
         *(uq, settings),
         names=names,
@@ -240,9 +236,8 @@ def _of_documents(
     from semcal.data.question import Question
     from semcal.serve.documents import DocumentSource
 
-    for name in ("fallback", "equivalence"):
-        if getattr(options, name) is not None:
-            raise UsageError(f"{option_name(name)} does not apply to a calibration of fields; omit it")
+    if options.equivalence is not None:
+        raise UsageError("--equivalence does not apply to a calibration of fields; omit it")
     models = opt.ModelOptions.of(replace(options, equivalence=calibration.equivalence), server)
     state = models()
     step, _ = opt.document_step(options, state.model, calibration.parsed, calibration.m, "modal")
@@ -278,19 +273,6 @@ def _with_calibration(
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
     prompt |= {"seed": options.seed, "force": options.force}
     return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
-
-
-def _examples(calibration: str) -> list[str]:
-    if calibration == opt.ATLAS:
-        from semcal.demo.questions import load_set
-
-        sets = map(load_set, ("atlas-trivia", "atlas-rare"))
-        return [question.question for one in sets for question in one.test[:EXAMPLES]]
-    file = Path(calibration) / SAMPLES
-    lines = list(islice(read_rows(file), READ)) if file.is_file() else []
-    rows = [line.data for line in lines if isinstance(line, JsonLine)]
-    questions = (str(row.get("question") or "") for row in rows if not row.get("context"))
-    return list(filter(None, dict.fromkeys(questions)))[: 2 * EXAMPLES]
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:

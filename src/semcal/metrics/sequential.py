@@ -214,11 +214,6 @@ class SequentialTest:
         return self.alarm_at is not None
 
     @property
-    def notice(self) -> bool:
-        """True if there is evidence against the promise."""
-        return self.notice_at is not None
-
-    @property
     def log_e(self) -> float:
         """The logarithm of the e-value."""
         return float(self._together(np.array([[group.log_e] for group in self.groups.values()]))[0])
@@ -227,8 +222,3 @@ class SequentialTest:
     def e_value(self) -> float:
         """The e-value (the capital of the bets, or 1 / p-value), which is finite."""
         return math.exp(min(self.log_e, LARGEST))
-
-    @property
-    def strongest(self) -> str:
-        """The group with the most evidence."""
-        return max(self.groups, key=lambda group: self.groups[group].log_e)

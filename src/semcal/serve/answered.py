@@ -18,7 +18,7 @@ class AnswerOutcome:
     form: str  # normal form of the answer, "" for no answer
     prompt_tokens: int
     completion_tokens: int  # for all samples
-    seconds: float  # seconds of sampling
+    seconds: float  # seconds of the pass that sampled the answer
     cost: float | None
     n_draws: int  # samples of a model at each temperature
     by_other_model: bool = False  # a reply of the server names another model than the request
@@ -87,7 +87,7 @@ class Answered:
     route: str  # name of the model that answered
     template: str = ""  # hash of the prompt's template
     uncovered: tuple[str, ...] = ()  # parameters that the calibration does not cover
-    overhead: float = 0.0  # seconds without sampling
+    overhead: float = 0.0  # seconds outside of the passes that sampled
     audited: bool = False  # whether it is marked for a label
 
     @property

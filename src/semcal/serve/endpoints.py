@@ -35,7 +35,8 @@ from semcal.serve.requests import (
     SCHEMA_OPTIONS,
     ChatRequest,
     CheckRequest,
-    Drawing,
+    Covered,
+    Items,
     Label,
     Options,
     body_error,
@@ -52,7 +53,7 @@ POLICY = (
 ANSWER_HEADERS = [f"x-semcal-{name}" for name in ("probability", "abstained", "calibration", "overhead-ms")]
 _REFUSED = {"model": replies.ErrorReply, "description": "Rejected: the message has the reason and the remedy"}
 _FAILED = {"model": replies.ErrorReply, "description": "No answer: try again later, or ask the operator"}
-LabelBatch = Annotated[list[Label], Field(max_length=1000)]
+LabelBatch = Annotated[Items[Label], Field(max_length=1000)]
 
 
 def make_app(service: Service) -> FastAPI:
@@ -170,7 +171,6 @@ def _add_state(app: FastAPI, service: Service) -> None:
             model=service.primary.route,
             revision=service.primary.uq.model.revision,
             calibration=service.calibration.id,
-            answer_kind=service.calibration.answer_kind,
         )
 
     @app.get("/v1/semcal/state")
@@ -226,7 +226,7 @@ def _describe_values(description: dict[str, Any], service: Service) -> None:
     bodies["ChatRequest"]["model"]["enum"] = list(service.models)
     for name in SCHEMA_OPTIONS if service.schema is not None else ():
         bodies["ChatRequest"][name].pop("enum")
-    for name in Drawing.model_fields if service.settings.uncovered == "answer" else ():
+    for name in Covered.model_fields if service.settings.uncovered == "answer" else ():
         bodies["ChatRequest"][name].pop("enum", None)
 
 

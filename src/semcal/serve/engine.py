@@ -83,27 +83,6 @@ class AnswerJob:
             self.future.set_result(outcome)
 
 
-class _Timed:
-    """A model with the seconds of its sampling."""
-
-    def __init__(self, model: Sampler) -> None:
-        self.model, self.seconds = model, 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.model, name)
-        if name not in ("sample", "greedy", "score", "next_tokens"):
-            return value
-
-        def timed(*arguments: Any, **options: Any) -> Any:
-            start = time.monotonic()
-            try:
-                return value(*arguments, **options)
-            finally:
-                self.seconds += time.monotonic() - start
-
-        return timed
-
-
 class _OneAtATime:
     """An equivalence that several threads share, used by one at a time."""
 
@@ -138,9 +117,8 @@ class Asker:
     """The source of answers in one thread with its own model."""
 
     def __init__(self, uq: AnswerSource, model: Sampler) -> None:
-        self._timed = _Timed(model)
         self._uq = copy.copy(uq)
-        self._uq.model = cast("Sampler", self._timed)
+        self._uq.model = model
         # questions with another template were detected before, and their answers get no probability
         self._uq.sampling = replace(uq.sampling, asking=replace(uq.asking, force=True))
         self._client: ServerClient | None = getattr(model, "client", None)
@@ -162,9 +140,9 @@ class Asker:
             }
         is_given = jobs[0].samples is not None
         usage = None if self._client is None or is_given else self._client.usage
-        seconds, before, n_others = self._timed.seconds, copy.copy(usage), self._n_others
+        start, before, n_others = time.monotonic(), copy.copy(usage), self._n_others
         results = self._results(jobs)
-        tokens, cost = None, None
+        seconds, tokens, cost = time.monotonic() - start, None, None
         if usage is not None and before is not None:
             tokens = (usage.tokens_in - before.tokens_in, usage.tokens_out - before.tokens_out)
             cost = None if usage.cost is None or before.cost is None else usage.cost - before.cost
@@ -180,7 +158,7 @@ class Asker:
                 answer,
                 self._form(answer),
                 *(tokens or counted),
-                self._timed.seconds - seconds,
+                seconds,
                 cost,
                 0 if is_given else len(answer.row.samples),
                 self._n_others > n_others,

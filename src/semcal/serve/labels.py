@@ -9,8 +9,6 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from prometheus_client import Counter
-
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.fields import FieldCalibration
 from semcal.calibration.watch import PromiseWatch
@@ -36,12 +34,9 @@ class LabelTaker:
     labels that the others accepted.
     """
 
-    def __init__(
-        self, log: ReplyLog | None, watch: PromiseWatch | None, tier: Tier, counter: Counter
-    ) -> None:
+    def __init__(self, log: ReplyLog | None, watch: PromiseWatch | None, tier: Tier) -> None:
         self.log, self.watch = log, watch
         self.calibration, self.equivalence = tier.calibration, tier.uq.equivalence
-        self._counter = counter  # counters by correctness
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="semcal-labels")
         self._last_read = time.monotonic()
 
@@ -86,8 +81,6 @@ class LabelTaker:
                     reason = f"the reply {shown(label.id)} has two different labels; send one"
                     raise ApiError(400, reason)
             counted = log.label(verdicts, key)
-            for id in (id for id, is_new in counted.items() if is_new):
-                self._counter.labels(str(verdicts[id]).lower()).inc()
             self._tell_watch()
         except StoreError as error:
             note("log", fault=str(error))

@@ -108,39 +108,13 @@ class SemcalPart(_Part):
         return AssistantMessage(role="assistant", content=content, refusal=refusal)
 
 
-class OtherValue(_Content):
-    """Another value of a field among the samples."""
-
-    value: Any
-    share: float
-
-
-class FieldBlock(_Content):
-    """A field of a document."""
-
-    value: Any
-    probability: float | None  # None if no reference mentioned the field, or nothing has a probability
-    share: float
-    accepted: bool | None  # None without a threshold
-    alternatives: list[OtherValue]
-    field: str = ""  # the field of the path, if a key is a number or any key of a dictionary
-    token_scores: list[float] = []  # smallest and mean probability of the tokens of the value, if known
-
-
-class DocumentBlock(_Content):
-    """The probability that all fields of a document are right."""
-
-    probability: float | None
-    accepted: bool | None
-
-
 class DocumentPart(_Part):
     """The object `semcal` of a reply with a document: keys of `semcal ask`, and the model that answered."""
 
     id: str  # id of the reply
     answer: dict[str, Any] | None
-    fields: dict[str, FieldBlock]  # by JSON Pointer
-    document: DocumentBlock
+    fields: dict[str, dict[str, Any]]  # value, probability, share, accepted and alternatives by JSON Pointer
+    document: dict[Literal["probability", "accepted"], float | bool | None]  # all fields are right
     review: list[str]  # fields that are not accepted, the least probable first
     reason: str | None = None  # if there is no answer
     invalid_samples: int
@@ -177,7 +151,7 @@ class DocumentPart(_Part):
         A document below its threshold is sent unless the operator chose another style of abstention. Without
         a document, and during an alarm, the reply is a refusal, because a sentence is no document.
         """
-        is_refused, is_alarm = self.document.accepted is False, self.document.probability is None
+        is_refused, is_alarm = self.document["accepted"] is False, self.document["probability"] is None
         is_sent = style == "pass" or not is_refused or (style == "sentence" and not is_alarm)
         text = dumps(self.answer)
         said: dict[str, Any] = {"content": text if tool is None else None, "refusal": None}
@@ -273,20 +247,17 @@ class Completion(_Content):
     async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
         """Yield the reply as a stream: the message, the end, and with `include_usage` the usage.
 
-        The first event holds the whole message, because LiteLLM loses the text of a later refusal. The first
-        two events hold `semcal`.
+        The first event holds the whole message, because LiteLLM loses the text of a later refusal.
         """
         whole = self.model_dump(exclude_unset=True) | {"object": "chat.completion.chunk"}
         (choice,), usage = whole.pop("choices"), whole.pop("usage")
-        frame = {name: value for name, value in whole.items() if name != "semcal"}
-        whole |= {"usage": None} if include_usage else {}
         message, end = choice.pop("message"), choice["finish_reason"]
         for index, call in enumerate(message.get("tool_calls", ())):
             call["index"] = index
         for delta, reason in ((message, None), ({}, end)):
             yield _event({**whole, "choices": [choice | {"delta": delta, "finish_reason": reason}]})
         if include_usage:
-            yield _event({**frame, "choices": [], "usage": usage})
+            yield _event({**whole, "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
 
 
@@ -353,7 +324,6 @@ class Versions(_Content):
     model: str
     revision: str | None
     calibration: str
-    answer_kind: AnswerKind
 
 
 class ServiceState(_Content):
@@ -362,7 +332,6 @@ class ServiceState(_Content):
     models: tuple[str, ...]
     calibration: str
     answer_kind: AnswerKind
-    compared: Literal["score", "confidence"]
     labelled: list[dict[str, Any]]
     thresholds: list[dict[str, Any]]
     watch: dict[str, Any] | None

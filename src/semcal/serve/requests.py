@@ -1,8 +1,7 @@
 """Requests in the shape of OpenAI's chat completions, and their coverage by a calibration.
 
 A probability holds for answers that are sampled like those of the labeled questions. Options that change the
-sampling are rejected, or ignored and named if the operator allows it. Options that change the form of a reply
-are always rejected.
+sampling or the form of a reply are rejected, or ignored and named if the operator allows it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -41,6 +40,9 @@ Style = Literal["sentence", "refusal", "pass", "error"]
 
 # ---- Bodies
 
+_Item = TypeVar("_Item")
+#: A list with one error at most, because a million errors of a large body would fill the memory.
+Items = Annotated[list[_Item], Field(fail_fast=True)]
 _MESSAGES = [[{"role": "user", "content": "Who wrote The Amber Gate?"}]]
 
 
@@ -61,7 +63,7 @@ class Message(_Body):
 
     model_config = ConfigDict(extra="allow")
     role: str = Field(json_schema_extra={"enum": ["system", "developer", "user", "assistant"]})
-    content: str | list[ContentPart] | None = None
+    content: str | Items[ContentPart] | None = None
 
     @property
     def text(self) -> str:
@@ -92,36 +94,31 @@ def _only(*values: Any) -> Any:
     return Field(default=None, json_schema_extra={"enum": [*values, None]})
 
 
-class Drawing(_Body):
-    """Options that change the sampling, with the values that do not."""
+class Covered(_Body):
+    """Options that change the sampling or the form of a reply, with the values that do not."""
 
+    n: int | None = _only(1)
     top_p: float | None = _only(1)
     top_k: int | None = _only(0, -1)
     min_p: float | None = _only(0)
     presence_penalty: float | None = _only(0)
     frequency_penalty: float | None = _only(0)
     repetition_penalty: float | None = _only(1)
-    logit_bias: dict[str, float] | None = _only({})
-    stop: str | list[str] | None = _only([])
-    tools: list[dict[str, Any]] | None = _only([])
+    logit_bias: dict[str, Any] | None = _only({})
+    stop: str | Items[str] | None = _only([])
+    tools: Items[dict[str, Any]] | None = _only([])
     reasoning_effort: str | None = _only()
-
-
-class Form(_Body):
-    """Options that change the form of a reply, with the values that do not."""
-
-    n: int | None = _only(1)
     logprobs: bool | None = _only(False)
     top_logprobs: int | None = _only(0)
     response_format: dict[str, Any] | None = _only({"type": "text"})
     tool_choice: str | dict[str, Any] | None = _only("none", "auto")
 
 
-class ChatRequest(Drawing, Form):
+class ChatRequest(Covered):
     """A request to /v1/chat/completions."""
 
     model: str
-    messages: list[Message] = Field(min_length=1, examples=_MESSAGES)
+    messages: Items[Message] = Field(min_length=1, examples=_MESSAGES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(default=None, ge=1)
@@ -139,13 +136,11 @@ class ChatRequest(Drawing, Form):
     prompt_cache_retention: str | None = None
     parallel_tool_calls: bool | None = None
 
-    def others(self, kind: type[_Body], read: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-        """Return the fields of a kind with values that are not supported, except those that are `read`."""
-        for name, entry in kind.model_fields.items():
-            if name not in self.model_fields_set or name in read:
-                continue
+    def not_covered(self, read: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+        """Yield the options with values that are not covered, except those that are `read`."""
+        for name, entry in Covered.model_fields.items():
             value = getattr(self, name)
-            if value not in cast("Any", entry.json_schema_extra)["enum"]:
+            if name not in read and value not in cast("Any", entry.json_schema_extra)["enum"]:
                 yield name, value
 
     @property
@@ -179,13 +174,13 @@ class CheckRequest(_Body):
     """A request to /v1/semcal/check: an answer and its question or messages, or a row with a score."""
 
     model: str | None = None
-    messages: list[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
+    messages: Items[Message] | None = Field(default=None, min_length=1, examples=_MESSAGES)
     question: str | None = None
     context: str | None = None
     answer: str | dict[str, Any] | None = None  # an object if answers are documents
     row: dict[str, Any] | None = None  # as of `semcal measure`, if the calibration is of a score
-    samples: list[str | dict[str, Any] | None] | None = None  # existing samples; null means no answer
-    log_likelihoods: list[float | None] | None = None
+    samples: Items[str | dict[str, Any] | None] | None = None  # existing samples; null means no answer
+    log_likelihoods: Items[float | None] | None = None
     semcal: Options | None = None
 
     def given_samples(self, m: int) -> dict[str, Any] | None:
@@ -213,7 +208,7 @@ class Label(_Body):
 
     id: str
     correct: bool | None = None
-    reference: str | list[str] | dict[str, Any] | None = None
+    reference: str | Items[str] | dict[str, Any] | None = None
 
     @property
     def references(self) -> list[str]:
@@ -256,19 +251,11 @@ class Coverage:
         return self.sampling.asking.template or Template()
 
     def read(self, request: ChatRequest) -> Query:
-        """Return the question of a request; ApiError for options that no reply supports."""
+        """Return the question of a request; ApiError unless it asks for documents with the schema."""
         if self.schema is not None:
             check_schema(request, self.schema)
-        for name, value in request.others(Form, self._read):
-            reason = f"{name} {shown(value)} is not supported, because a reply is one text; omit it"
-            raise ApiError(400, reason, code="unsupported_parameter", param=name)
         query = self.question(request.messages)
         return replace(query, uncovered=(*query.uncovered, *self._drawn_otherwise(request, query.question)))
-
-    @property
-    def _read(self) -> tuple[str, ...]:
-        """The options that name a schema, if answers are documents."""
-        return () if self.schema is None else SCHEMA_OPTIONS
 
     def question(self, messages: Sequence[Message]) -> Query:
         """Return the question of messages; ApiError if they do not only hold texts."""
@@ -323,7 +310,7 @@ class Coverage:
         if value is not None and (temperature is None or abs(value - temperature) > _CLOSE):
             at = "with its recalibrator" if temperature is None else f"at {temperature:g}"
             uncovered.append(("temperature", f"answers are sampled {at}, not at temperature {value:g}"))
-        for name, value in request.others(Drawing, self._read):
+        for name, value in request.not_covered(() if self.schema is None else SCHEMA_OPTIONS):
             uncovered.append((name, f"answers are sampled without {name} {shown(value)}"))
         for name in ("max_tokens", "max_completion_tokens"):
             if (value := getattr(request, name)) is not None and value < limit:

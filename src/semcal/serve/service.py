@@ -15,11 +15,9 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from semcal import __version__
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.fields import FieldCalibration
 from semcal.calibration.production import is_in_share
 from semcal.calibration.watch import PromiseWatch
 from semcal.data.question import Question, user_turn
@@ -69,10 +67,8 @@ _Result = TypeVar("_Result")
 class Metrics:
     """The metrics for Prometheus."""
 
-    def __init__(self, engine: Engine, watch: PromiseWatch | None, *, model: str, calibration: str) -> None:
+    def __init__(self, engine: Engine, watch: PromiseWatch | None) -> None:
         self.registry = CollectorRegistry()
-        facts = {"version": __version__, "model": model, "calibration": calibration}
-        Info("semcal", "Version, model and calibration", registry=self.registry).info(facts)
         counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
         self.requests = counter("semcal_requests", "Requests by outcome", ["outcome"])
         self.seconds = Histogram(
@@ -80,16 +76,13 @@ class Metrics:
         )
         self.draws = counter("semcal_draws", "Sampled answers")
         self.cost = counter("semcal_cost", "Cost of requests to model servers, by their prices")
-        self.labels = counter("semcal_labels", "Labels by correctness", ["correct"])
         self.unlogged = counter("semcal_unlogged", "Replies that could not be logged")
         gauge("semcal_queue", "Waiting questions").set_function(lambda: engine.n_waiting)
         if watch is not None:
             gauge("semcal_alarm", "1 during an alarm of the watch").set_function(lambda: watch.alarm)
             e_value = gauge("semcal_e_value", "Evidence against a promise", ["watch"])
             limit = gauge("semcal_e_limit", "Evidence that raises an alarm", ["watch"])
-            notice = gauge("semcal_notice", "1 if there is some evidence against a promise", ["watch"])
             for name, test in watch.tests.items():
-                notice.labels(name).set_function(partial(getattr, test, "notice"))
                 limit.labels(name).set(1 / test.alpha)
                 e_value.labels(name).set_function(partial(getattr, test, "e_value"))
 
@@ -185,9 +178,9 @@ class Service:
         self.schema: Schema | None = self.primary.coverage.schema  # if answers are documents
         self.settings, self.log, self.watch = settings, log, watch
         self.models, self.examples = (model, f"{model}@{learned}"), examples
-        self.metrics = Metrics(self.engine, watch, model=model, calibration=self.calibration.id)
+        self.metrics = Metrics(self.engine, watch)
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
-        self.labels = LabelTaker(log, watch, self.primary, self.metrics.labels)
+        self.labels = LabelTaker(log, watch, self.primary)
         self.draining = False
         self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.is_log_failing = False
@@ -196,17 +189,12 @@ class Service:
 
     def _check_fallback(self, fallback: Tier) -> None:
         """Raise UsageError unless there is a threshold, and both models sample single answers."""
-        first, second = self.primary.calibration, fallback.calibration
-        if isinstance(first, FieldCalibration) or isinstance(second, FieldCalibration):
-            raise UsageError("--fallback requires calibrations of single answers, not of fields. Omit it.")
-        if first.threshold is None:
+        both = (self.primary.calibration, fallback.calibration)
+        are_sampled = all(isinstance(one, Calibration) and one.answer_kind != "given" for one in both)
+        if not are_sampled or not self.primary.calibration.all_thresholds:
             raise UsageError(
-                "--fallback requires a threshold, and the calibration has none. Run semcal calibrate with "
-                "--risk."
-            )
-        if "given" in (first.answer_kind, second.answer_kind):
-            raise UsageError(
-                "--fallback requires calibrations of models' answers, not of given answers. Omit it."
+                "--fallback requires calibrations of single answers that the models sample, the first with a "
+                "threshold. Run semcal calibrate with --risk, or omit --fallback"
             )
 
     def close(self) -> None:
@@ -244,21 +232,12 @@ class Service:
         answered = await self._answer(self.primary, query, options, waiting)
         if self.fallback is not None and answered.verdict.abstained and not self._alarmed:
             query = self.fallback.coverage.read(request)
-            answered = await self._fall_back(self.fallback, query, options, waiting, answered)
+            try:
+                self._check_covered(query, always=True)
+                answered = await self._answer(self.fallback, query, options, waiting, after=answered.outcome)
+            except ApiError as error:  # the first model's abstention is the reply
+                note("fallback", code=error.code, param=error.param)
         return await self._finish(answered, waiting)
-
-    async def _fall_back(
-        self, tier: Tier, query: Query, options: Options, waiting: Waiting, first: Answered
-    ) -> Answered:
-        """Return the answer of the stronger model, or the first if that fails or is not covered."""
-        if query.uncovered:
-            note("fallback", uncovered=[name for name, _ in query.uncovered])
-            return first
-        try:
-            return await self._answer(tier, query, options, waiting, after=first.outcome)
-        except ApiError as error:
-            note("fallback", code=error.code)
-            return first
 
     async def check(self, request: CheckRequest, gone: Callable[[], Awaitable[None]]) -> Answered:
         """Compute the probability of a given answer; errors as in `chat`."""
@@ -271,24 +250,20 @@ class Service:
         if self.calibration.answer_kind != "given":
             reason = f"the calibration is for {self.calibration.answer_kind} answers, not for given answers"
             raise ApiError(400, f"{reason}; calibrate with --answer given", code="wrong_calibration")
-        if (request.messages is None) == (request.question is None):
-            raise ApiError(400, "expected either 'messages' or 'question'; send one of them")
+        is_plain = request.messages is None
+        if is_plain == (request.question is None) or (request.context is not None and not is_plain):
+            raise ApiError(400, "expected either 'messages', or 'question' (and 'context'); send one of them")
         self._check_size(request.messages or (), *request.texts)
         answer: Any = request.answer
-        if isinstance(answer, dict) and self.schema is None:
-            raise ApiError(400, "'answer' is an object; send the text of the answer", param="answer")
-        if answer is None or not str(answer).strip():
-            raise ApiError(400, "'answer' is missing or empty; send the answer to check", param="answer")
-        if request.messages is None:
-            query = coverage.plain(request.question or "", request.context)
-        elif request.context is None:
-            query = coverage.question(request.messages)
-        else:
-            reason = "'context' requires 'question'; put the passage into the messages"
-            raise ApiError(400, reason, param="context")
-        self._check_covered(query)
         if self.schema is not None:
             answer = given_document(answer, self.schema)
+        elif not isinstance(answer, str) or not answer.strip():
+            raise ApiError(400, "'answer' must be a text that is not empty; send one", param="answer")
+        if request.messages is not None:
+            query = coverage.question(request.messages)
+        else:
+            query = coverage.plain(request.question or "", request.context)
+        self._check_covered(query)
         query = replace(query, question=replace(query.question, extra={"answer": answer}))
         samples = request.given_samples(self.calibration.m)
         answered = await self._answer(self.primary, query, options, waiting, samples=samples)
@@ -296,11 +271,12 @@ class Service:
 
     async def _check_row(self, request: CheckRequest, options: Options, waiting: Waiting) -> Answered:
         row, others = request.row, (request.question, request.messages, request.answer, request.samples)
-        if self.calibration.score is None:
-            raise ApiError(400, "the calibration is of samples; send 'question' and 'answer'", param="row")
-        if row is None or any(value is not None for value in others):
-            reason = f"the calibration is of the score {self.calibration.base!r}; send 'row' with it, alone"
-            raise ApiError(400, reason, param="row")
+        is_score = self.calibration.score is not None
+        if not is_score or row is None or any(value is not None for value in others):
+            kind, expected = (
+                ("a score", "'row' alone") if is_score else ("samples", "'question' and 'answer'")
+            )
+            raise ApiError(400, f"the calibration is of {kind}; send {expected}", param="row")
         self._check_size((), dumps(row), param="row")
         query = Query(Question(str(row.get("id", "")), "", extra={"row": row}))
         answered = await self._answer(self.primary, query, options, waiting, samples=row)
@@ -342,8 +318,8 @@ class Service:
             reason = f"the texts have {len(text)} characters, expected at most {limit}; shorten them"
             raise ApiError(400, reason, code="too_long", param=param)
 
-    def _check_covered(self, query: Query) -> None:
-        if query.uncovered and self.settings.uncovered == "refuse":
+    def _check_covered(self, query: Query, *, always: bool = False) -> None:
+        if query.uncovered and (always or self.settings.uncovered == "refuse"):
             param, reason = query.uncovered[0]
             reason += " (an operator may answer it without a probability: --uncovered answer)"
             raise ApiError(400, reason, code="not_covered", param=param)
@@ -480,10 +456,7 @@ class Service:
         outcome, verdict, texts = answered.outcome, answered.verdict, None
         row = {name: value for name, value in answered.question.row().items() if name != "id"}
         if self.settings.log_texts:
-            sampled: dict[str, Any] = {"meanings": [vars(one) for one in outcome.answer.meanings]}
-            if self.schema is not None:
-                sampled = {"samples": outcome.answer.row.samples}
-            texts = {**row, "answer": outcome.answer.text, **sampled}
+            texts = {**row, "answer": outcome.answer.text, "samples": outcome.answer.row.json.get("samples")}
         row.pop("answer", None)
         content = int.from_bytes(sha256(dumps([row, outcome.form]).encode()).digest()[:8], signed=True)
         is_score, is_named = self.calibration.score is not None, bool(answered.question.id)
@@ -536,11 +509,10 @@ class Service:
         """The data of the page besides replies."""
         self.observe_replies()
         calibration, watch = self.calibration, self.watch
-        labelled, is_constant, asking = list[Any](), False, self.primary.uq.asking
+        labelled, asking = list[Any](), self.primary.uq.asking
         promised = [(one, one.sentence) for one in calibration.all_thresholds]
         if isinstance(calibration, Calibration):
             labelled = [asdict(group) for group in calibration.report.like]
-            is_constant = calibration.map.candidate.kind == "constant"
         else:
             promised = calibration.promises
         passage = Question("", "{question}", context="{context}")
@@ -549,7 +521,6 @@ class Service:
             models=self.models,
             calibration=calibration.id,
             answer_kind=calibration.answer_kind,
-            compared="score" if is_constant else "confidence",
             labelled=labelled,
             thresholds=[{**asdict(one), "sentence": sentence} for one, sentence in promised],
             watch=None if watch is None else {"alarm": watch.alarm, "tests": watch.courses},

@@ -153,9 +153,9 @@ function notCovered(uncovered, no) {
 /** The decision on a reply at the threshold of the slider, or at the server's. */
 function judged({ semcal }) {
   if (semcal.fields) return judgedDocument(semcal);
-  const score = semcal[state.compared], isGiven = semcal.answer_kind === "given";
+  const score = semcal.confidence, isGiven = semcal.answer_kind === "given";
   const [yes, no] = isGiven ? ["Passes", "Does not pass"] : ["Answered", "Abstains"];
-  if (semcal.uncovered || semcal.confidence === null) return notCovered(semcal.uncovered, no);
+  if (semcal.uncovered || score === null) return notCovered(semcal.uncovered, no);
   const isOurs = threshold !== null && semcal.calibration === state.calibration;
   const at = isOurs ? threshold : semcal.threshold;
   if (at === null) {
@@ -164,10 +164,9 @@ function judged({ semcal }) {
   }
   const abstained = isOurs ? score < at : semcal.abstained;
   const name = abstained ? no : !isOurs && semcal.decision === "review" ? "To be reviewed" : yes;
-  const what = state.compared === "score" ? `the share of samples ${fixed(score)}` : `the probability ${fixed(score)}`;
   const verb = abstained ? "is below" : "reaches";
   const why = sentence(
-    score < at === abstained ? `${what} ${verb} the threshold ${fixed(at)}` : `its score ${verb} the threshold of scores, which decides`,
+    score < at === abstained ? `the probability ${fixed(score)} ${verb} the threshold ${fixed(at)}` : `its score ${verb} the threshold of scores, which decides`,
   );
   return { kind: abstained ? "abstained" : "answered", name, why, at };
 }
@@ -195,7 +194,7 @@ function showResult() {
     const small = el("small", {}, isHeld ? "probability of its answer" : "probability that it is right");
     parts[1].append(el("p", { className: "probability number" }, fixed(p), small));
     const track = bar("track", p);
-    if (verdict.at !== undefined && state.compared === "confidence") {
+    if (verdict.at !== undefined) {
       const mark = el("span", { className: "at" });
       mark.style.left = `${100 * verdict.at}%`;
       track.append(mark);
@@ -326,7 +325,7 @@ function showDial() {
   svg.append(line("answered", ""), line("wrong", "wrong"));
   svg.append(drawn("line", { class: "at", x1: across(t), x2: across(t), y1: 6, y2: 128 }));
   for (const x of [0, 0.5, 1]) svg.append(drawn("text", { x: across(x), y: 142, "text-anchor": "middle" }, String(x)));
-  const score = shown?.semcal.confidence == null || shown.semcal.calibration !== state.calibration ? null : shown.semcal[state.compared];
+  const score = shown?.semcal.confidence == null || shown.semcal.calibration !== state.calibration ? null : shown.semcal.confidence;
   if (score !== null) {
     svg.append(drawn("circle", { class: "dot", cx: across(score), cy: 128, r: 4.5 }));
     const anchor = score > 0.5 ? "end" : "start";
