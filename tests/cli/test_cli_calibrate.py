@@ -122,27 +122,3 @@ def test_a_table_goes_through_cluster_and_measure_and_its_bad_cells_are_named(tm
     assert [row["confidences"] for row in found] == [row["confidences"] for row in piped]
     code, _, err = semcal("grade", tmp_path / "s.csv")
     assert (code, "is not a file of JSON Lines" in err) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("cluster",), ("sample", "--model", "atlas", "--dry-run")],
-)
-@pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")  # of so few questions
-@pytest.mark.parametrize("damage", [b"\xe9", b'""]\xe9'])
-def test_a_byte_of_a_csv_that_is_not_utf8_spoils_its_own_row_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], damage: bytes
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    cells = '"Who built\nthe mill?","[""Ana"", ""Bo""]","[[0], [1]]",Ana\r\n'
-    lines = [f"q{i},{cells}".encode() for i in range(8)]
-    lines[2] = lines[2].replace(b"Bo", b"Bo" + damage)
-    path = tmp_path / "s.csv"
-    path.write_bytes(b"\xef\xbb\xbfid,question,samples,clusters,answers\r\n" + b"".join(lines))
-    name, *options = command
-    code, rows, err = semcal(name, path, *options)
-    assert code == 1, err
-    assert "line 6 (id 'q2'): 'samples' is not UTF-8 (byte 0xe9): save the file as UTF-8" in err
-    assert "1 bad row was left out; " in err
-    if name == "cluster":
-        assert [row["id"] for row in rows] == [f"q{i}" for i in range(8) if i != 2]

@@ -129,10 +129,6 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     from semcal.uncertainty import AskStep, SemanticUQ
 
     options, calibration = _with_calibration(options)
-    if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
-        raise UsageError(
-            "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
-        )
     if single is None:
         rows = open_questions(options.question, options.columns, label="ask")
         read, total = counted(options.question, rows)
@@ -228,13 +224,11 @@ def _calibration(options: AskOptions) -> Calibration | None:
     from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
-        if options.compare:
-            raise UsageError("--compare and --calibration exclude each other; omit one")
         calibration = opt.open_calibration(options.calibration)
         if options.model is None and calibration.provenance is None and calibration.score is None:
             learned = f"{options.calibration} was learned from stored samples"
             raise UsageError(f"--model is missing: {learned}. Pass the model that sampled them")
-        settings = options.given(*SETTINGS, *DISTRIBUTION)
+        settings = options.given(*SETTINGS, *DISTRIBUTION, "compare")
         check_beside(calibration, {option_name(name): value for name, value in settings.items()})
         return calibration
     if options.model not in (None, opt.ATLAS):

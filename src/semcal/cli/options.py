@@ -236,10 +236,7 @@ RECALIBRATOR = Option(
     help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
     "model.",
 )
-RARE_RECALIBRATOR = setting(
-    help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
-    "model (default: none)."
-)
+RARE_RECALIBRATOR = setting(help=RECALIBRATOR.help)
 CALIBRATION = Option(
     None,
     metavar="DIR",
