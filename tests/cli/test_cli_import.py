@@ -367,15 +367,6 @@ def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_g
     assert reason in stderr
 
 
-@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 10])
-def test_a_number_of_draw_that_nobody_counts_to_is_part_of_the_id(imports, digits):
-    replies = [reply(f"q#{digits}", "a"), reply("q#0", "b"), reply("q#1", "c")]
-    asked = [request(name, "Who?") for name in (f"q#{digits}", "q#0", "q#1")]
-    code, rows, _ = imports("openai-batch", replies, requests=asked)
-    assert code == 0
-    assert [(row["id"], row["generations"]) for row in rows] == [(f"q#{digits}", ["a"]), ("q", ["b", "c"])]
-
-
 # The answer in a reply
 
 
