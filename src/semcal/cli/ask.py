@@ -49,14 +49,13 @@ COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 
 
 @dataclass(frozen=True)
-class AskOptions:
+class AskOptions(opt.PromptOptions):
     """The options of `semcal ask`."""
 
     question: str = Argument(
         metavar="QUESTION", help="A question, a file of questions {id, question}, or - for standard input."
     )
     context: str | None = Option(None, help="Passage that contains the answer (default: none).")
-    model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     recalibrator: str | None = opt.RECALIBRATOR
     temperature: float | None = opt.TEMPERATURE
@@ -84,21 +83,14 @@ class AskOptions:
     seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
-    system: str | None = opt.SYSTEM
-    template: Path | None = opt.TEMPLATE
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
     nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
     workers: int | None = opt.WORKERS
     memory: str | None = opt.MEMORY
 
