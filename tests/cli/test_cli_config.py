@@ -143,29 +143,13 @@ def test_a_calibration_brings_its_settings_whatever_the_file_says(tmp_path: Path
 def test_a_file_with_a_fault_is_refused_by_name(asked: tuple[Any, ...], text: str, named: str) -> None:
     Path("faulty.yaml").write_text(text)
     code, stdout, stderr = run(*asked, "--model", "atlas", "--config", "faulty.yaml")
-    assert (code, stdout, named in stderr, "faulty.yaml" in stderr or "plugins" in named) == (
-        2,
-        "",
-        True,
-        True,
-    ), stderr
+    assert (code, stdout, named in stderr) == (2, "", True), stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [
-        ("sampling.m=x", "--config sampling.m=x"),
-        ("sampling.n=3", "'n'"),
-        ("none.yaml", "none.yaml cannot be read"),
-        ("other.m=3", "cannot be read"),
-        ("model.name", "cannot be read"),
-    ],
-)
-def test_a_single_setting_with_a_fault_is_refused_by_name(
-    asked: tuple[Any, ...], source: str, named: str
-) -> None:
+@pytest.mark.parametrize("source", ["sampling.m=x", "sampling.n=3", "none.yaml", "other.m=3", "model.name"])
+def test_a_single_setting_with_a_fault_is_refused_by_name(asked: tuple[Any, ...], source: str) -> None:
     code, _, stderr = run(*asked, "--model", "atlas", "--config", source)
-    assert (code, named in stderr) == (2, True), stderr
+    assert (code, source in stderr) == (2, True), stderr
 
 
 def test_a_single_setting_of_text_is_taken_as_it_stands(asked: tuple[Any, ...]) -> None:

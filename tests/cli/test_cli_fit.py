@@ -171,13 +171,3 @@ def test_the_loss_any_is_fitted_saved_and_says_what_becomes_of_right_draws(
     assert (again.loss, again.temperature_) == ("any", fitted["temperature"])
     text = _in_words(fitted)
     assert f"any per question: {fitted['loss_before']:.4f} before" in text
-
-
-def test_a_fitted_t_that_makes_right_draws_rarer_is_warned_of(tmp_path: Path) -> None:
-    code, (fitted,), stderr = semcal(
-        "fit", "atlas-trivia", "--limit", "40", "--model", "atlas", "--out", tmp_path / "fit"
-    )
-    before, after = fitted["right_draws"]
-    assert (code, fitted["temperature"] > 1, after < before - 0.01) == (0, True, True)
-    (warning,) = (line for line in stderr.splitlines() if line.startswith("warning: fewer samples match"))
-    assert all(named in warning for named in (f"{before:.1%}", f"{after:.1%}", "--loss any"))

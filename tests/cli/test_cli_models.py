@@ -9,7 +9,6 @@ import pytest
 from invoking import semcal, write
 
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.recalibration import Provenance, Temperature, TemperatureScaling, save_pretrained
 from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
@@ -115,22 +114,6 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
     rows = [{"confidence": 2}, {"confidence": 0.5, "correct": True}, {"confidence": 0.5, "correct": False}]
     code, (found,), _ = semcal("metrics", write(tmp_path / "m.jsonl", rows), "--limit", "2")
     assert (code, found["n"]) == (1, 1)
-
-
-def test_a_recalibrator_may_have_a_hub_id(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("semcal.hub_names.unreachable", lambda: "it rains")
-    options = ("--model", model, "--m", "5", "--recalibrator", "me/ts")
-    code, _, stderr = semcal("ask", "Who?", *options)
-    assert (code, "recalibrator 'me/ts': " in stderr, "it rains" in stderr) == (2, True, True)
-    provenance = Provenance("tiny", "another", {}, "p0", "made-up", "d0", 4)
-    fitted = TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 1, 0])
-    save_pretrained(fitted, tmp_path / "kept", provenance=provenance)
-    monkeypatch.setattr("semcal.hub_names.is_cached", lambda *_, **__: True)
-    monkeypatch.setattr("semcal.recalibration.files.snapshot", lambda *_, **__: tmp_path / "kept")
-    code, (answer,), _ = semcal("ask", "Who?", *options, "--force", "--json")
-    assert (code, answer["temperature"]) == (0, Temperature(fitted.temperature_).temperature)
 
 
 # ---- The NLI model: its device, and the number of its calls

@@ -75,13 +75,6 @@ def test_a_risk_limit_prints_the_threshold_and_says_what_it_rests_on() -> None:
     assert metrics[0]["risk"]["upper_bound"] is None
 
 
-def test_a_threshold_on_questions_in_groups_says_that_they_are_not_independent() -> None:
-    rows = [{"confidence": 0.9, "correct": True, "group": "a"}, {"confidence": 0.4, "correct": False}]
-    for number, said in ((1, False), (2, True)):
-        _, _, stderr = semcal("metrics", "-", "--risk", "0.1", stdin=lines(rows[:1] * number + rows[1:]))
-        assert ("share a passage or group" in " ".join(stderr.split())) is said
-
-
 def sliced(n: int) -> list[dict[str, Any]]:
     """Rows of two kinds, of which the second is right in one of five, each above a threshold."""
     return [

@@ -84,17 +84,6 @@ def test_a_question_that_is_not_utf_8_is_refused_before_a_model_is_loaded(
         assert stderr.startswith(f"error: {'context' if option else 'question'}: ")
 
 
-@pytest.mark.parametrize("old", [b"idXYZ", b"samples"])
-def test_a_parquet_column_whose_name_is_not_utf_8_is_one_error(old: bytes, tmp_path: Path) -> None:
-    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "damaged.parquet"
-    parquet.write_table(arrow.table({"idXYZ": ["1"], "samples": [["Ana", "Bo"]]}), path)
-    path.write_bytes(path.read_bytes().replace(old, b"\xff" + old[1:]))
-    code, rows, stderr = semcal("cluster", path, "--equivalence", "exact")
-    assert (code, rows) == (1, [])
-    assert f"{path}: the name of a column is not UTF-8 (invalid start byte)" in stderr
-
-
 @pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 def test_quiet_commands_print_errors_and_bad_rows_alone(tmp_path: Path) -> None:
     """Each of these prints a warning or a note without -q."""

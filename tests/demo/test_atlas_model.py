@@ -199,20 +199,3 @@ def test_forms_of_one_answer_entail_each_other_a_finer_one_the_coarser_and_other
 def test_the_shipped_tokenizer_is_the_one_that_the_code_builds():
     text = ("Question: Who taught Ana Toreth?\nAnswer: dr velis", "Answer: 1820-05-03")
     assert dict(shipped()[1](*text)) == dict(nli.build_tokenizer()(*text))
-
-
-def test_training_repeats_itself_and_leaves_the_global_generator_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(nli, "STEPS", 2)
-    monkeypatch.setattr(nli, "FINAL_PAIRS", 20)
-    state = torch.get_rng_state()
-    lines: list[str] = []
-    for name in ("one", "two"):
-        nli.train(tmp_path / name, seed=5, log=lines.append)
-    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
-    assert one == two
-    assert torch.equal(state, torch.get_rng_state())
-    assert (tmp_path / "two" / "training.log").read_text(encoding="utf-8").splitlines() == lines[
-        len(lines) // 2 :
-    ]

@@ -49,14 +49,13 @@ COMPARED = ("equivalence", "answers_among", "answer", "answer_format")
 
 
 @dataclass(frozen=True)
-class AskOptions:
+class AskOptions(opt.PromptOptions):
     """The options of `semcal ask`."""
 
     question: str = Argument(
         metavar="QUESTION", help="A question, a file of questions {id, question}, or - for standard input."
     )
     context: str | None = Option(None, help="Passage that contains the answer (default: none).")
-    model: str | None = opt.MODEL
     calibration: str | None = opt.CALIBRATION
     recalibrator: str | None = opt.RECALIBRATOR
     temperature: float | None = opt.TEMPERATURE
@@ -84,21 +83,14 @@ class AskOptions:
     seed: int = opt.RARE_SEED
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
-    system: str | None = opt.SYSTEM
-    template: Path | None = opt.TEMPLATE
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     cache: Path | None = opt.CACHE
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
     out: Path | None = opt.OUT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
     nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
     workers: int | None = opt.WORKERS
     memory: str | None = opt.MEMORY
 
@@ -129,10 +121,6 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     from semcal.uncertainty import AskStep, SemanticUQ
 
     options, calibration = _with_calibration(options)
-    if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
-        raise UsageError(
-            "--answer given requires rows with the column 'answer'; pass a file of questions, or -"
-        )
     if single is None:
         read, total = counted(options.question, open_questions(options.question, options.columns))
     else:
@@ -227,13 +215,11 @@ def _calibration(options: AskOptions) -> Calibration | None:
     from semcal.calibration.compatibility import check_beside
 
     if options.calibration is not None:
-        if options.compare:
-            raise UsageError("--compare and --calibration exclude each other; omit one")
         calibration = opt.open_calibration(options.calibration)
         if options.model is None and calibration.provenance is None and calibration.score is None:
             learned = f"{options.calibration} was learned from stored samples"
             raise UsageError(f"--model is missing: {learned}. Pass the model that sampled them")
-        settings = options.given(*SETTINGS, *DISTRIBUTION)
+        settings = options.given(*SETTINGS, *DISTRIBUTION, "compare")
         check_beside(calibration, {option_name(name): value for name, value in settings.items()})
         return calibration
     if options.model not in (None, opt.ATLAS):

@@ -78,7 +78,7 @@ def samples_or_auto(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class CalibrateOptions:
+class CalibrateOptions(opt.PromptOptions):
     """The options of `semcal calibrate`."""
 
     file: str = Argument(
@@ -87,7 +87,6 @@ class CalibrateOptions:
         "with --add, a calibration.",
     )
     out: Path = opt.folder_option("Directory of the calibration to write.", ...)
-    model: str | None = opt.MODEL
     equivalence: str | None = opt.EQUIVALENCE
     answers_among: str | None = opt.ANSWERS_AMONG
     risk: list[float] | None = Option(
@@ -170,20 +169,13 @@ class CalibrateOptions:
     merge_refusals: bool = opt.MERGE_REFUSALS
     max_new_tokens: int | None = opt.RARE_MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
-    system: str | None = opt.SYSTEM
-    template: Path | None = opt.TEMPLATE
     vary: str | None = opt.VARY
     grader: str = opt.GRADER
     cache: Path | None = opt.CACHE
     seed: int | None = opt.KEPT_SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
-    overwrite: bool = opt.OVERWRITE
     json: bool = opt.JSON
     device: str | None = opt.RARE_DEVICE
     nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
     fresh: bool = opt.FRESH
     force: bool = opt.FORCE

@@ -55,13 +55,11 @@ SELECTION = "selection.jsonl"
 
 
 @dataclass(frozen=True)
-class FitOptions:
+class FitOptions(opt.PromptOptions):
     """The options of `semcal fit`."""
 
     file: str = Argument(metavar="FILE", help="File of labeled questions {question, answers, context?}.")
-    model: str | None = opt.MODEL
     out: Path = opt.folder_option("Directory of the recalibrator to write.", ...)
-    overwrite: bool = opt.OVERWRITE
     method: str = Option("TS", help=f"Method: {', '.join(FITTED)}, or TS-grid (tries temperatures on FILE).")
     loss: str = Option("NLL", help="Loss: NLL, SS (selective smoothing), or any (any reference; TS only).")
     alpha: float | None = Option(None, help="Weight α of the loss SS: 0.1, 0.25, 0.5 or 0.75.")
@@ -96,17 +94,11 @@ class FitOptions:
     cache: Path | None = opt.CACHE
     m: int = opt.SAMPLES
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
-    few_shot: Path | None = opt.FEW_SHOT
-    system: str | None = opt.SYSTEM
-    template: Path | None = opt.TEMPLATE
     show_prompt: bool = opt.SHOW_PROMPT
     seed: int = opt.SEED
-    columns: list[str] | None = opt.COLUMNS
-    limit: int | None = opt.LIMIT
     json: bool = opt.JSON
     device: str | None = opt.DEVICE
     nli_device: str | None = opt.NLI_DEVICE
-    dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
     fresh: bool = opt.FRESH
 

@@ -43,7 +43,6 @@ class MachineOptions:
     fresh: bool = opt.FRESH
     workers: int | None = opt.WORKERS
     memory: str | None = opt.MEMORY
-    api_key_file: Path | None = opt.API_KEY_FILE
 
 
 def run_folder(folder: Path, *, begun: bool = False) -> Output:
@@ -66,6 +65,7 @@ class RunOptions(MachineOptions):
     ray: str | None = Option(
         None, metavar="ADDRESS", help="Ray cluster: local, auto, or an address (default: none)."
     )
+    api_key_file: Path | None = opt.API_KEY_FILE
 
 
 def run(options: RunOptions) -> int:
@@ -115,7 +115,7 @@ def state_loader(settings: GridSettings, options: MachineOptions, folder: Path) 
         device=options.device,
         nli_device=options.nli_device,
         memory=settings.memory,
-        api_key_file=options.api_key_file,
+        api_key_file=getattr(options, "api_key_file", None),
     )
 
 

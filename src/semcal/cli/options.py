@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import typer
 from typer import Argument, Option
@@ -62,6 +62,8 @@ _Item = TypeVar("_Item")
 ATLAS = "atlas"
 #: Pairs of options that exclude each other. One on the command line overrides the other in the file.
 _ALTERNATIVES = {"recalibrator": "temperature", "equivalence": "answers_among"}
+#: The placeholder of an option's value in help, by its type.
+_PLACEHOLDERS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 #: The limit of counts; that of seeds (62 bits) is its square. Arrays and files hold no larger numbers.
 LARGEST = 2**31
 
@@ -236,10 +238,7 @@ RECALIBRATOR = Option(
     help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
     "model.",
 )
-RARE_RECALIBRATOR = setting(
-    help="The recalibrator: a directory that semcal fit wrote, a hub id, or atlas for that of the embedded "
-    "model (default: none)."
-)
+RARE_RECALIBRATOR = setting(help=RECALIBRATOR.help)
 CALIBRATION = Option(
     None,
     metavar="DIR",
@@ -268,6 +267,20 @@ ALPHA = Option(0.05, callback=share, help="Largest probability that a watch ever
 DELTA = setting(
     0.05, callback=share, help="Allowed probability that the limit of --risk is exceeded (default: 0.05)."
 )
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """The options of `ask`, `calibrate`, `fit` and `sample`: a model, its prompt and a file of questions."""
+
+    model: str | None = MODEL
+    dtype: str | None = DTYPE
+    few_shot: Path | None = FEW_SHOT
+    system: str | None = SYSTEM
+    template: Path | None = TEMPLATE
+    columns: list[str] | None = COLUMNS
+    limit: int | None = LIMIT
+    overwrite: bool = OVERWRITE
 
 
 # ---- Signatures --------------------------------------------------------------------------------------------
@@ -315,6 +328,9 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> Any:
         return parameter.default
     option = copy(parameter.default)
     option.rich_help_panel = panel
+    kinds = (parameter.annotation, *get_args(parameter.annotation))
+    usual = next((text for kind, text in _PLACEHOLDERS.items() if kind in kinds), None)
+    option.metavar = option.metavar or usual
     return option
 
 

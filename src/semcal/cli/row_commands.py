@@ -73,26 +73,21 @@ class RowOptions:
 
 
 @dataclass(frozen=True)
-class SampleOptions(RowOptions):
+class SampleOptions(RowOptions, opt.PromptOptions):
     """The options of `semcal sample`."""
 
-    model: str | None = opt.MODEL
     m: int = opt.SAMPLES
     seed: int = opt.SEED
     recalibrator: str | None = opt.RECALIBRATOR
     temperature: float | None = opt.TEMPERATURE
     max_new_tokens: int | None = opt.MAX_NEW_TOKENS
     answer_format: str | None = opt.ANSWER_FORMAT
-    few_shot: Path | None = opt.FEW_SHOT
     answer: str | None = opt.ANSWER
-    system: str | None = opt.SYSTEM
-    template: Path | None = opt.TEMPLATE
     vary: str | None = opt.VARY
     show_prompt: bool = opt.SHOW_PROMPT
     force: bool = opt.FORCE
     schema: Path | None = opt.SCHEMA
     device: str | None = opt.DEVICE
-    dtype: str | None = opt.DTYPE
     dry_run: bool = opt.DRY_RUN
     fresh: bool = opt.FRESH
     workers: int | None = opt.WORKERS

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Number of line ranges, and of ids, in a message about many rows.
 NAMED = 3
-#: The variable parts of messages of one kind. A quoted word may be the name of a column, which is fixed.
-_VALUES = re.compile(r"""\(.*?\)|question '[^']*'|\d+|'\w+'|"\w+"|'[^']*'|"[^"]*\"""", re.DOTALL)
 
 _Item = TypeVar("_Item")
 
@@ -260,7 +258,7 @@ class ProblemLog:
         where: str = "",
     ) -> None:
         """Add a problem of a row, or of a question without a line."""
-        key = where, _pattern(reason, row_id)
+        key = where, _pattern(reason)
         self._waiting.setdefault(key, _Kind(where, reason)).add(line, last, row_id)
 
     def flush(self) -> None:
@@ -337,11 +335,9 @@ class _Kind:
         return f"line{'' if lines.isdecimal() else 's'} {lines}{named}: " if lines else f"{named}: "
 
 
-def _pattern(reason: str, row_id: str | int | None) -> str:
-    """Return the common part of problems of one kind: the reason without id, numbers and values."""
-    text = reason.partition(", got ")[0]
-    text = text if row_id is None else text.replace(shown(row_id), "")
-    return _VALUES.sub(lambda match: match[0] if match[0][1:-1].isidentifier() else "", text)
+def _pattern(reason: str) -> str:
+    """Return the common part of problems of one kind: the reason without numbers and values."""
+    return re.sub(r"\d+", "", reason.partition(", got ")[0])
 
 
 def listed(names: Sequence[str]) -> str:
