@@ -18,8 +18,7 @@ from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.features import row_counts
 from semcal.models.protocols import Prompt
-from semcal.recalibration import SE, FitFeatures, exact_solver, feature_store
-from semcal.recalibration.exact_solver import mean_loss_of
+from semcal.recalibration import FitFeatures, feature_store
 from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
@@ -185,20 +184,3 @@ def test_a_passage_of_several_questions_is_stored_once_and_read_by_all(tmp_path:
         passage = {2: (0, length), 4: (1, length + 1)}.get(number, (number, 0))
         assert sequence[:, 0].tolist() == [passage[0]] * passage[1] + [number] * (len(sequence) - passage[1])
     assert found.predicting(2).tolist() == [*range(found.prompt_start[2] + 2, found.prompt_start[2] + 4)]
-
-
-def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, plain = MODEL.features(PROMPTS, ANSWERS), MODEL.logits
-    held: list[int] = []
-
-    def watched(states):
-        held.append((found := plain(states)).numel())
-        return found
-
-    monkeypatch.setattr(MODEL, "logits", watched)
-    whole = mean_loss_of(MODEL, features, SE())
-    most, vocabulary = max(held), MODEL.width
-    held.clear()
-    monkeypatch.setattr(exact_solver, "LOGITS", 4 * vocabulary)
-    assert mean_loss_of(MODEL, features, SE()) == pytest.approx(whole, rel=1e-12)
-    assert max(held) == 4 * vocabulary < most

