@@ -126,14 +126,6 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     assert semcal.SemanticUQ(other, recalibrator=again, force=True).recalibrator is again.recalibrator
 
 
-def test_a_fit_to_few_questions_is_warned_of(model) -> None:
-    with pytest.warns(SemcalWarning, match=r"^questions: got only 6 "):
-        found = semcal.fit(model, LABELLED, method="TS")
-    low, high = found.report["interval"]
-    assert low < found.temperature < high
-    assert math.log(high / low) > 2 * 1.96 * found.report["standard_error"] / found.temperature
-
-
 def test_the_interval_of_t_takes_questions_on_one_passage_together(model) -> None:
     grouped = [replace(one, extra={"group": one.id[0]}) for one in LABELLED]
     alone, together = (semcal.fit(model, given).report for given in (LABELLED, grouped))

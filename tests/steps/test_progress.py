@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import semcal
 from semcal.cli import console
 from semcal.data.question import Question
 from semcal.models.distribution import Temperature
@@ -141,13 +140,6 @@ def test_a_resumed_call_begins_where_the_finished_blocks_end(tmp_path: Any) -> N
     rows = sampled(told, Store(tmp_path))
     assert told == list(range(30, 71))
     assert rows == sampled([])
-
-
-@pytest.mark.filterwarnings("ignore:70 of 70 answers")
-def test_calibrate_tells_of_every_question() -> None:
-    told: list[int] = []
-    semcal.calibrate(MODEL, QUESTIONS, progress=told.append)
-    assert told == list(range(1, 71))
 
 
 def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pytest.MonkeyPatch) -> None:

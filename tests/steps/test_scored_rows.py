@@ -16,7 +16,6 @@ from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, ScoreColumn
 from semcal.calibration.watch import PromiseWatch
 from semcal.cli.ask import promise
-from semcal.cli.calibrate import threshold_lines
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import ReplyLog
@@ -298,17 +297,6 @@ def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path:
     code, graded, _ = command("grade", file, "--columns", "prediction=answer")
     assert (code, len(graded)) == (0, 100)
     assert [row["correct"] for row in graded] == [row["answer"] in row["answers"] for row in measured]
-
-
-@pytest.mark.parametrize(
-    ("risks", "said"),
-    [([0.2, 0.4], "between the first"), ([0.01, 0.4], "at or above the last one"), ([0.01, 0.02], "")],
-)
-def test_answers_to_review_are_those_of_the_thresholds_that_were_found(risks: list[float], said: str) -> None:
-    lines = threshold_lines(semcal.Calibrator(risks=risks).fit_rows(world(600)))
-    text = " ".join(" ".join(lines).split())
-    assert ("review answers" in text, said in text) == (bool(said), True)
-    assert [one.startswith("No threshold") for one in lines].count(True) == sum(risk < 0.1 for risk in risks)
 
 
 def test_a_file_without_rows_is_named(tmp_path: Path) -> None:
