@@ -178,6 +178,13 @@ def test_a_document_without_a_valid_sample_has_no_probability(calibration):
     assert applied["fields"] == {}
 
 
+@pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
+def test_documents_without_a_valid_sample_do_not_change_the_map_of_documents():
+    unread = [{**row, "id": f"n{row['id']}", "context": "", "samples": ["-"] * 6} for row in rows()]
+    without, beside = (calibrate_fields(made, EXACT, SCHEMA) for made in (rows(), [*rows(), *unread]))
+    assert beside.document_map == without.document_map
+
+
 def test_documents_without_fields_test_the_threshold_of_documents():
     """Half of the empty lists are wrong, so that a risk of 0.1 cannot be promised."""
     schema = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}}

@@ -66,13 +66,11 @@ def test_a_given_document_is_judged_and_may_be_an_object_of_pydantic():
         total: float
         paid: bool
 
-    made = [
-        {**row, "answer": Invoice(vendor=f"Mill {number}", total=100 + number, paid=True)}
-        for number, row in enumerate(rows(60))
-    ]
-    references = ["vendor", "total", "paid"]
-    made = [{**row, "answers": {key: row["answers"][key] for key in references}} for row in made]
-    made = [{**row, "answers": Invoice(**row["answers"])} for row in made]
+    made = []
+    for number, row in enumerate(rows(60)):
+        reference = {key: row["answers"][key] for key in ("vendor", "total", "paid")}
+        stated = Invoice(vendor=f"Mill {number}", total=100 + number, paid=True)
+        made.append({**row, "answer": stated, "answers": Invoice(**reference)})
     scored = semcal.score(made, "exact", schema=Invoice, answer="given")
     assert scored[3].row["fields"]["/total"]["value"] == 103
     learned = scored.calibrate()

@@ -88,36 +88,21 @@ def test_definitions_and_allof_are_followed():
         parsed.root.read({"total": {}})
 
 
+EURO = {"type": "object", "propertyNames": {"enum": ["EUR"]}, "additionalProperties": {"type": "integer"}}
+
+
 @pytest.mark.parametrize(
     ("part", "valid", "invalid"),
     [
         ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}]}, ["x", 1], [1.5]),
-        (
-            {"propertyNames": {"$ref": "#/$defs/names"}, "additionalProperties": {"type": "integer"}},
-            {"EUR": 1},
-            {"x": 1},
-        ),
+        (EURO, {"EUR": 1}, {"x": 1}),
         ({"type": "string", "nullable": True}, None, 3),
-        ({"const": None}, None, 3),
         ({"$ref": "#/$defs/a%20b"}, 1, "x"),
-        (
-            {"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}]},
-            {"kind": "x", "n": 1},
-            {"kind": "y", "n": 1},
-        ),
     ],
 )
-def test_tuples_known_keys_and_the_forms_of_openapi_are_read(part, valid, invalid):
-    """Pydantic writes tuples and dictionaries of an enum so, and OpenAPI null and discriminators."""
-    if "oneOf" in part:
-        part |= {"discriminator": {"propertyName": "kind", "mapping": {"x": "#/$defs/x"}}}
-    kinds = {
-        name: {"type": "object", "properties": {"kind": {"type": "string"}, "n": {"type": number}}}
-        for name, number in (("x", "integer"), ("y", "string"))
-    }
-    definitions = {"names": {"enum": ["EUR", "USD"]}, "a b": {"type": "integer"}, **kinds}
-    if "propertyNames" in part:
-        part["type"] = "object"
+def test_tuples_and_known_keys_are_read(part, valid, invalid):
+    """Pydantic writes tuples and dictionaries of an enum so."""
+    definitions = {"a b": {"type": "integer"}}
     parsed = parse_schema({"type": "object", "properties": {"a": part}, "$defs": definitions})
     assert parsed.root.read({"a": valid}) == {"a": valid}
     with pytest.raises(InvalidDocument, match="/a"):

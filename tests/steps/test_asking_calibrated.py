@@ -104,12 +104,9 @@ def test_verdicts_are_shared_between_the_temperatures(model, known) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("m", 10),
         ("linkage", "greedy"),
-        ("max_new_tokens", 3),
         ("measure", "E-SC"),
         ("recalibrator", semcal.recalibration.SE()),
-        ("few_shot", ()),
         ("truncation", Truncation(top_k=1)),
     ],
 )

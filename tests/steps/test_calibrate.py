@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_calibration import calibration, threshold
+from made_up_calibration import OF_THE_LIKELIHOOD, calibration, threshold
 from scipy.stats import binomtest
 
 from semcal.calibration.calibration import Calibration
-from semcal.calibration.calibrator import Calibrator, calibrate
+from semcal.calibration.calibrator import calibrate
 from semcal.calibration.features import candidates_for
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, SemcalWarning, StoreError, UsageError
+from semcal.errors import FitError, InputError, SemcalWarning, StoreError
 from semcal.hub_names import CALIBRATION
 from semcal.inputs import load_equivalence
 from semcal.metrics.probability_maps import MapCandidate, ProbabilityMap, choose_map
-from semcal.models.clustering import ClusterConfig
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration import TemperatureScaling
 from semcal.recalibration.files import write_contents
@@ -283,14 +282,6 @@ def test_another_number_of_draws_is_refused_by_name() -> None:
         calibrate_samples(mixed, equivalence=EXACT)
 
 
-@pytest.mark.parametrize("m", [0, -1, 2.5, "auto"])
-def test_a_wrong_number_of_samples_of_stored_rows_is_one_error(m: Any) -> None:
-    with pytest.raises(UsageError, match=r"^m "):
-        Calibrator().fit_rows(samples(20), cluster=ClusterConfig(EXACT), m=m)
-    with pytest.raises(UsageError, match=r"^m_curve "):
-        Calibrator(m_curve="yes")  # type: ignore[arg-type]
-
-
 def test_the_number_of_tokens_of_the_likeliest_sample_of_the_answer_is_a_feature() -> None:
     row = {**samples(1, m=3)[0], "samples": ["a", "b", "a"], "log_likelihoods": [-2.0, -0.5, -1.0]}
     found = features_of({None: measured([{**row, "token_counts": [3, 2, count]} for count in (8, None)])})
@@ -488,11 +479,8 @@ def ordered_by_the_share(**changed: Any) -> Calibration:
     """Probabilities of the likelihood, with thresholds of the share: .8 for a risk of .1, .5 for .3."""
     strict = replace(threshold(0.3), threshold_score=0.8)
     loose = replace(threshold(0.3), threshold_score=0.5, risk_limit=0.3)
-    rising = ProbabilityMap(
-        MapCandidate("logistic", ("likelihood",)), {"slopes": (1.0,), "intercept": (0.0,)}, (-1.0,)
-    )
     bands = {"threshold": loose, "thresholds": (strict, loose), "ordering": "E-SC"}
-    return calibration(map=rising, **bands | changed)
+    return calibration(map=OF_THE_LIKELIHOOD, **bands | changed)
 
 
 def test_a_feature_that_orders_answers_decides_everywhere_and_the_probability_is_shown() -> None:

@@ -17,8 +17,7 @@ from semcal.data.question import chat
 from semcal.errors import StoreError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import Prompt
-from semcal.recalibration import SE, FitFeatures, exact_solver, feature_store
-from semcal.recalibration.exact_solver import mean_loss_of
+from semcal.recalibration import FitFeatures, feature_store
 from semcal.recalibration.feature_store import Manifest, stored_features
 
 QUESTIONS = [f"How far is mill {number}?" for number in range(7)]
@@ -148,18 +147,3 @@ def test_a_changed_folder_is_refused_or_gives_the_same_features(tmp_path: Path, 
     assert counts["the same"] > 10
 
 
-def test_the_mean_loss_is_the_same_however_few_logits_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    features, plain = MODEL.features(PROMPTS, ANSWERS), MODEL.logits
-    held: list[int] = []
-
-    def watched(states):
-        held.append((found := plain(states)).numel())
-        return found
-
-    monkeypatch.setattr(MODEL, "logits", watched)
-    whole = mean_loss_of(MODEL, features, SE())
-    most, vocabulary = max(held), MODEL.width
-    held.clear()
-    monkeypatch.setattr(exact_solver, "LOGITS", 4 * vocabulary)
-    assert mean_loss_of(MODEL, features, SE()) == pytest.approx(whole, rel=1e-12)
-    assert max(held) == 4 * vocabulary < most

@@ -193,9 +193,7 @@ def test_a_given_calibration_is_kept_and_refused_for_other_answers(tmp_path: Pat
 @pytest.mark.parametrize(
     ("row", "error"),
     [
-        ({"answer": None}, "'answer' must be a text"),
         ({"answer": " "}, "'answer' is empty"),
-        ({"correct": "perhaps"}, "'correct' must be true or false"),
         ({"correct": None}, "'correct' .* are missing"),
         ({"answer_log_likelihood": 0.5}, "at most|≤ 0"),
     ],
@@ -251,10 +249,6 @@ def test_no_answer_at_zero_means_the_samples_without_one_and_abstains(tmp_path: 
     calibration.save_pretrained(tmp_path / "made")
     kept = (tmp_path / "made" / "samples.jsonl").read_text().splitlines()
     assert [json.loads(line)["greedy"] for line in kept] == [None, *["Ana"] * 59]
-    again = tmp_path / "again"
-    options = ("--equivalence", "exact", "--answer", "greedy", "--out", again)
-    assert command("calibrate", tmp_path / "made" / "samples.jsonl", *options)[0] == 0
-    assert Calibration.from_pretrained(again).map == calibration.map
     for found in (None, calibration):
         uq = semcal.SemanticUQ(
             model, calibration=found, **({} if found else {"answer": "greedy", "equivalence": "exact"})
@@ -270,28 +264,16 @@ def test_no_answer_at_zero_means_the_samples_without_one_and_abstains(tmp_path: 
 
 def test_answers_are_checked_in_python_with_and_without_a_calibration() -> None:
     model = FakeLanguageModel(QUESTIONS)
-    texts = [text for n in range(60) for text in (["Ana"] if n % 2 else ["Cy"])]
+    texts = ["Ana" if n % 2 else "Cy" for n in range(60)]
     uq = semcal.SemanticUQ(model, equivalence="exact")
     assert uq.check("Who built mill 0?", "Cy").confidence == 0
-    assert uq.ask("Who built mill 0?").answer_kind == "modal"
-    labelled = [
-        {"question": question, "answer": text, "correct": text == "Ana"}
-        for question, text in zip(QUESTIONS, texts)
-    ]
+    rows = [{"question": question, "answer": text} for question, text in zip(QUESTIONS, texts)]
+    labelled = [{**row, "correct": row["answer"] == "Ana"} for row in rows]
     calibration = semcal.calibrate(model, labelled, equivalence="exact", answer="given", progress=False)
-    results = semcal.check(model, list(QUESTIONS), texts, calibration=calibration, progress=False)
-    asked = semcal.ask_many(
-        model,
-        [{"question": q, "answer": text} for q, text in zip(QUESTIONS, texts)],
-        calibration=calibration,
-        progress=False,
-    )
+    wrong, right, *_ = semcal.check(model, list(QUESTIONS), texts, calibration=calibration, progress=False)
+    assert right.confidence > 0.8 > 0.2 > wrong.confidence
+    asked = semcal.ask_many(model, rows, calibration=calibration, progress=False)
     assert [(one.text, one.answer_kind) for one in asked] == [(text, "given") for text in texts]
-    assert {meaning.probability for one in results for meaning in one.meanings[1:]} == {None}
-    right, wrong = results[1].confidence, results[0].confidence
-    assert right is not None
-    assert wrong is not None
-    assert right > 0.8 > 0.2 > wrong
     with pytest.raises(UsageError, match=r"^answers: 1 answers to 60 questions"):
         semcal.check(model, list(QUESTIONS), ["Ana"], equivalence="exact")
     with pytest.raises(InputError, match="no 'answer'"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from semcal.grading.rules import RuleGrader
 from semcal.models.clustering import ClusterConfig, cluster_rows
 from semcal.models.equivalence import ExactMatch
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.rows import Row, count_ends
+from semcal.rows import Row
 from semcal.serve.answered import Answered, AnswerOutcome, ReplyVerdict
 from semcal.serve.replies import Completion, SemcalPart
 from semcal.uncertainty import SemanticUQ
@@ -214,11 +213,3 @@ def test_a_pipe_keeps_likelihoods_beside_null_samples(tmp_path: Path) -> None:
     assert "unknown" not in told
     path.write_text('id,question,samples\n1,Who?,"[null, ""Ana"", null]"\n')
     assert command("cluster", path, "--equivalence", "exact")[1][0]["clusters"] == [[0, 2], [1]]
-
-
-def test_samples_are_counted_once_by_how_they_ended() -> None:
-    row = {**MOSTLY, "finished": [False, False, True, True, True]}
-    assert count_ends([Row(row), Row(MOSTLY)]) == (1, 10, 6)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", SemcalWarning)
-        measure_samples(labelled(10, 1), ClusterConfig(ExactMatch()))  # 7 of 100

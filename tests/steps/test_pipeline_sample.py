@@ -67,16 +67,8 @@ def test_recalibrators_share_their_random_numbers_and_a_seed_is_a_run() -> None:
 
 def test_a_row_holds_what_the_file_contract_says() -> None:
     fields = fields_of(draws(m=2)[0])
-    per_draw = {
-        "generations",
-        "token_ids",
-        "token_log_probs",
-        "samples",
-        "log_likelihoods",
-        "likelihood",
-        "token_scores",
-        "finished",
-    }
+    per_draw = {"generations", "token_ids", "token_log_probs", "samples", "log_likelihoods", "likelihood"}
+    per_draw |= {"token_scores", "finished"}
     assert set(fields) == per_draw | {"prompt_token_ids", "answer_format"}
     assert {len(fields[key]) for key in per_draw} == {2}
     for ids, log_probs in zip(fields["token_ids"], fields["token_log_probs"]):

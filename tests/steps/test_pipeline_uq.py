@@ -9,7 +9,7 @@ import pytest
 
 import semcal
 from semcal.data.question import Question
-from semcal.errors import SemcalWarning, UsageError
+from semcal.errors import UsageError
 from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.recalibration.fit import Fit
@@ -121,14 +121,6 @@ def test_a_fit_is_saved_with_its_prompt_and_refused_elsewhere(model, tmp_path) -
     with pytest.raises(UsageError, match="recalibrator: fitted on fake"):
         semcal.SemanticUQ(other, recalibrator=again)
     assert semcal.SemanticUQ(other, recalibrator=again, force=True).recalibrator is again.recalibrator
-
-
-def test_a_fit_to_few_questions_is_warned_of(model) -> None:
-    with pytest.warns(SemcalWarning, match=r"^questions: got only 6 "):
-        found = semcal.fit(model, LABELLED, method="TS")
-    low, high = found.report["interval"]
-    assert low < found.temperature < high
-    assert math.log(high / low) > 2 * 1.96 * found.report["standard_error"] / found.temperature
 
 
 def test_the_interval_of_t_takes_questions_on_one_passage_together(model) -> None:

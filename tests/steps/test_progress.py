@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import semcal
 from semcal.cli import console
 from semcal.data.question import Question
 from semcal.models.distribution import Temperature
@@ -99,13 +98,6 @@ def test_a_resumed_call_begins_where_the_finished_blocks_end(tmp_path: Any) -> N
     assert rows == sampled([])
 
 
-@pytest.mark.filterwarnings("ignore:70 of 70 answers")
-def test_calibrate_tells_of_every_question() -> None:
-    told: list[int] = []
-    semcal.calibrate(MODEL, QUESTIONS, progress=told.append)
-    assert told == list(range(1, 71))
-
-
 def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     sample = FakeLanguageModel.sample
@@ -115,18 +107,13 @@ def test_a_plan_counts_tokens_and_asks_the_first_question_alone(monkeypatch: pyt
         return sample(self, request, *args)
 
     monkeypatch.setattr(FakeLanguageModel, "sample", counting)
-    examples = (Question("e", "Who sang it?", ("Bo",), "Bo sang it. " * 50),)
+    under, asking = [Temperature(1.0), Temperature(0.5)], PromptConfig()
     tokens, seconds = plan_sampling(
-        MODEL,
-        QUESTIONS,
-        recalibrators=[Temperature(1.0), Temperature(0.5)],
-        asking=PromptConfig(examples),
-        m=10,
-        max_new_tokens=None,
+        MODEL, QUESTIONS, recalibrators=under, asking=asking, m=10, max_new_tokens=None
     )
     assert set(asked) == {"q0"}
-    prompts = [len(prompt.token_ids) for prompt in PromptConfig(examples).prompts(MODEL, QUESTIONS)]
-    assert tokens.startswith(f"tokens: {sum(prompts):,} of prompts ({sum(prompts) // 70:,} per question), ")
+    prompts = sum(len(prompt.token_ids) for prompt in asking.prompts(MODEL, QUESTIONS))
+    assert tokens.startswith(f"tokens: {prompts:,} of prompts ({prompts // 70:,} per question), ")
     assert tokens.endswith("at most 14,000 of answers")  # 70 questions, 2 temperatures, 10 draws of 10 tokens
     assert seconds.startswith("time: one question took")
 

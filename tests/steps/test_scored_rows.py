@@ -15,7 +15,6 @@ from semcal import metrics
 from semcal.calibration.calibration import Calibration
 from semcal.calibration.features import ColumnFeature, ScoreColumn
 from semcal.calibration.watch import PromiseWatch
-from semcal.cli.calibrate import threshold_lines
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.reply_log import ReplyLog
@@ -127,11 +126,9 @@ def test_a_saved_calibration_is_the_same_and_keeps_its_thresholds(tmp_path: Path
         ({"correct": True}, "score"),
         ({"score": None, "correct": True}, "score"),
         ({"score": float("nan"), "correct": True}, "score"),
-        ({"score": float("inf"), "correct": True}, "score"),
         ({"score": "high", "correct": True}, "score"),
         ({"score": True, "correct": True}, "score"),
         ({"score": 0.5}, "correct"),
-        ({"score": 0.5, "answers": ["a"]}, "correct"),
         ({"score": 0.5, "correct": "perhaps"}, "correct"),
     ],
 )
@@ -153,8 +150,6 @@ def test_wrong_calls_are_refused_by_name() -> None:
         semcal.Calibrator().fit_rows([{"id": "1", "question": "Who?", "answers": ["Ana"]}])
     with pytest.raises(InputError, match=r"^samples.*margin.*score="):
         semcal.Calibrator().fit_rows([{"margin": 0.5, "correct": True}] * 20)
-    with pytest.raises(UsageError, match=r"^seed"):
-        semcal.Calibrator().fit_rows(world(20), seed=-1)
     with pytest.raises(UsageError, match=r"^risk: .*risks"):
         semcal.Calibrator(risk=0.2, risks=[0.3])
 
@@ -171,21 +166,15 @@ def test_a_two_column_csv_is_calibrated_and_measured_by_commands(tmp_path: Path)
     calibration = Calibration.from_pretrained(out)
     expected = probabilities(calibration, [{"score": row["score"]} for row in world()])
     assert np.allclose([row["probability"] for row in rows], expected)
-    assert {row["calibration"] for row in rows} == {calibration.id}
-    assert "answer" not in rows[0]
+    assert ({row["calibration"] for row in rows}, "answer" in rows[0]) == ({calibration.id}, False)
     limit = calibration.threshold.threshold_score
-    assert limit is not None
     assert all(row["abstained"] == (row["score"] < limit) for row in rows)
-    assert all(0 <= row["score"] <= 1 for row in rows)
-    measured = write(tmp_path / "measured.jsonl", rows)
-    code, (figures,), _ = command("metrics", measured)
+    code, (figures,), _ = command("metrics", write(tmp_path / "measured.jsonl", rows))
     assert (code, figures["measure"], figures["n"]) == (0, "Calibrated", 400)
-    correct = [row["correct"] for row in world()]
-    assert figures["ace"] == pytest.approx(metrics.ace(expected, correct))
+    assert figures["ace"] == pytest.approx(metrics.ace(expected, [row["correct"] for row in world()]))
     unlabeled = [{k: v for k, v in row.items() if k != "correct"} for row in rows]
     code, _, stderr = command("metrics", write(tmp_path / "unlabeled.jsonl", unlabeled))
-    assert code == 1
-    assert "'correct'" in stderr
+    assert (code, "'correct'" in stderr) == (1, True)
 
 
 def test_labels_of_a_log_cannot_be_added_to_a_calibration_of_a_score(tmp_path: Path) -> None:
@@ -307,17 +296,6 @@ def test_measured_options_are_graded_and_a_missing_prediction_is_named(tmp_path:
     code, graded, _ = command("grade", file, "--columns", "prediction=answer")
     assert (code, len(graded)) == (0, 100)
     assert [row["correct"] for row in graded] == [row["answer"] in row["answers"] for row in measured]
-
-
-@pytest.mark.parametrize(
-    ("risks", "said"),
-    [([0.2, 0.4], "between the first"), ([0.01, 0.4], "at or above the last one"), ([0.01, 0.02], "")],
-)
-def test_answers_to_review_are_those_of_the_thresholds_that_were_found(risks: list[float], said: str) -> None:
-    lines = threshold_lines(semcal.Calibrator(risks=risks).fit_rows(world(600)))
-    text = " ".join(" ".join(lines).split())
-    assert ("review answers" in text, said in text) == (bool(said), True)
-    assert [one.startswith("No threshold") for one in lines].count(True) == sum(risk < 0.1 for risk in risks)
 
 
 def test_a_file_without_rows_is_named(tmp_path: Path) -> None:

@@ -339,7 +339,9 @@ class _LearnedRows:
             base=base,
             calibrated=calibrated,
             base_at_one=base_at_one,
-            first=tuple(self._advice()),
+            first=()
+            if self.score
+            else tuple(problems_of_labels(self.answers, self.judge or self.cluster.address)),
             like=tuple(like_answers(order, correct)),
             at_thresholds=tuple(at_thresholds(order, correct, len(no_answer))),
             warnings=tuple(self._problems()),
@@ -352,12 +354,6 @@ class _LearnedRows:
         for problem in report.warnings:
             warnings.warn(problem, SemcalWarning, stacklevel=5)
         return report
-
-    def _advice(self) -> Iterator[str]:
-        """Yield advice that a user should read before any figure."""
-        if self.score is not None:
-            return
-        yield from problems_of_labels(self.answers, self.judge or self.cluster.address)
 
     def _problems(self) -> Iterator[str]:
         """Yield the problems of rows, features, labels from production, grades, and shares."""

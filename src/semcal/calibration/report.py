@@ -117,7 +117,7 @@ class CalibrationReport:
     no_answer: LabelCount = 0
     no_answer_samples: LabelCount = 0  # of all labeled questions, at the temperature of the answer
     base_at_one: Mapping[str, float | None] | None = None  # at T = 1, if other temperatures were tried
-    first: tuple[str, ...] = ()  # advice before anything else
+    first: tuple[str, ...] = ()  # a suggestion of labels, and samples that are none of them
     like: tuple[LikeAnswers, ...] = ()  # ascending; all labeled questions that the map was fitted to
     draws_curve: tuple[DrawsPoint, ...] = ()  # if requested; the last point is for all samples
     added: AddedLabels | None = None  # included in `n` and `apart`

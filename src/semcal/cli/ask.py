@@ -241,8 +241,6 @@ def _ways(
 ) -> tuple[AskKeywords, ...]:
     """Return keywords of `SemanticUQ` for each answer to a question: one, or first at T = 0.5 (--compare)."""
     if calibration is not None:
-        for line in calibration.report.first:
-            info(f"ask: {line}")
         if not options.force:  # a promise is of the calibration's model and prompt alone
             for threshold in calibration.all_thresholds:
                 info(f"ask: {promise(threshold)}")

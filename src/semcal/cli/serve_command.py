@@ -186,7 +186,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
     if not isinstance(calibration, Calibration):
         uq, lines = _of_documents(options, server, calibration), [one for _, one in calibration.promises]
     else:
-        lines = [*calibration.report.first, *map(promise, calibration.all_thresholds)]
+        lines = [*map(promise, calibration.all_thresholds)]
         if score is not None:
             uq = cast("SemanticUQ", ScoreSource(calibration))
         else:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -481,11 +482,6 @@ class _Parser:
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
-        discriminator = json.get("discriminator") or {}
-        tag = discriminator.get("propertyName")
-        values: dict[str, list[str]] = {}  # of the references, as OpenAPI maps them
-        for value, ref in (discriminator.get("mapping") or {}).items():
-            values.setdefault(ref, []).append(value)
         branches = []
         for number, part in enumerate(json[combined]):
             inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
@@ -503,16 +499,11 @@ class _Parser:
             return replace(nodes[0], nullable=nullable, description=description or nodes[0].description)
         if nodes and all(node.kind == "leaf" and node.items is None for node in nodes):
             return Node(path, "leaf", nullable, options=tuple(nodes), description=description)
-        objects = [node for node in nodes if node.kind == "object" and not node.variants]
-        if len(objects) == len(nodes) > 0 and (tag := tag or _common_tag(nodes)):
-            refs = [str(json[combined][number].get("$ref", "")) for number, *_ in others]
-            variants = {
-                value: node
-                for node, ref in zip(nodes, refs)
-                for value in _tag_values(node, tag) or values.get(ref, [ref.rpartition("/")[2]])
-            }
-            if len(variants) >= len(nodes) and "" not in variants:
-                return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
+        are_objects = all(node.kind == "object" and not node.variants for node in nodes)
+        given = (json.get("discriminator") or {}).get("propertyName")
+        if nodes and are_objects and (tag := _common_tag(nodes, given)):
+            variants = {value: node for node in nodes for value in _tag_values(node, tag)}
+            return Node(path, "object", nullable, tag=tag, variants=variants, description=description)
         raise InputError(
             f"'schema' {place}: {combined} has alternatives that no discriminator tells apart. Use one "
             "type, or objects that have a property with its own 'const'"
@@ -547,11 +538,11 @@ def _tag_values(node: Node, tag: str) -> list[str]:
     return [str(value) for value in ([rules["const"]] if "const" in rules else rules.get("enum", ()))]
 
 
-def _common_tag(nodes: Sequence[Node]) -> str:
-    """Return the first property whose constants tell all objects apart, "" if there is none."""
-    for name in nodes[0].properties:
-        values = [value for node in nodes for value in _tag_values(node, name)]
-        if all(_tag_values(node, name) for node in nodes) and len({*values}) == len(values):
+def _common_tag(nodes: Sequence[Node], given: str | None) -> str:
+    """Return the `given` or else the first property whose constants tell all objects apart, or ""."""
+    for name in [given] if given else nodes[0].properties:
+        values = [_tag_values(node, name) for node in nodes]
+        if all(values) and len({*chain(*values)}) == sum(map(len, values)):
             return name
     return ""
 
