@@ -47,17 +47,6 @@ FORMULAS = (
     "+49 30 1234",
     "-.1 to A1",
 )
-NUMBERS = (
-    "-0.061",
-    "−0.061",
-    "+.030",
-    "-1e-5",
-    "-5 %",
-    "-.1 to .2",
-    "-0.1–0.2",
-    "+0.030 ± 0.012",
-    "−.1, .2",
-)
 PLAIN = ("TS", "a=b", "a-b", "'quoted'", "", "[-0.1, +0.2]", 'say "x", y')
 MARKUP = (
     "<script>alert(1)</script>",
@@ -101,8 +90,8 @@ def test_cells_and_headings_that_a_spreadsheet_would_compute_begin_with_an_apost
     assert read_back(text)[0].replace(" ", "") == cell.replace(" ", "")
 
 
-@pytest.mark.parametrize("text", [*NUMBERS, *PLAIN])
-def test_numbers_intervals_and_other_text_stay_as_they_are_in_csv(text: str) -> None:
+@pytest.mark.parametrize("text", PLAIN)
+def test_other_text_stays_as_it_is_in_csv(text: str) -> None:
     assert read_back(text) == [text, text]
 
 

@@ -201,12 +201,6 @@ class FinishedRun:
         return {model: list(names) for model, names in left_out.items() if names}
 
     @property
-    def fullest(self) -> str:
-        """The first of the models with the most methods and measures."""
-        chosen = {model: self.selections[model, self.datasets[0]]["methods"] for model in self.models}
-        return max(chosen, key=lambda model: sum(map(len, chosen[model].values())))
-
-    @property
     def runs(self) -> int:
         """The number of runs."""
         return self.settings.runs.count
