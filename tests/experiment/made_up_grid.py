@@ -46,22 +46,6 @@ CANDIDATES = {
 }
 ALPHAS = {"T-SC": 0.75, "G-SC": 0.5}
 SYLLABLES = re.findall(r"\w+", "bel cor dun el fal gri hol is mar nor os pel tor ul ves")
-    "bel",
-    "cor",
-    "dun",
-    "el",
-    "fal",
-    "gri",
-    "hol",
-    "is",
-    "mar",
-    "nor",
-    "os",
-    "pel",
-    "tor",
-    "ul",
-    "ves",
-]
 FIT = {"weight_decay": None, "temperature": None, "at_bound": None, "parameters": 0}
 
 

@@ -214,7 +214,8 @@ def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run:
         assert {f"{p:.2f}" for p in row["confidences"][measure] if p > 0.17} <= shown
 
 
-def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks() -> None:
+@pytest.mark.filterwarnings("error")
+def test_prompts_are_set_line_by_line_with_letters_that_the_font_lacks(tmp_path: Path) -> None:
     entries = [
         {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中 $x_1$\n\nbook: {book}"}
         for book in (True, False)
@@ -222,15 +223,15 @@ def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks
     figure = prompt_figure(of(), entries)
     assert [text.get_text() for text in figure.texts] == [
         "(a) closed book, d",
-        "<s>□ $x_1$",
+        "<s>中 $x_1$",
         "",
         "book: False",
         "(b) open book, d",
-        "<s>□ $x_1$",
+        "<s>中 $x_1$",
         "",
         "book: True",
     ]
-    figure.draw_without_rendering()
+    write_figure(figure, tmp_path / "prompts.png")
 
 
 # ---- A figure inside a page keeps every mark, and says nothing twice ---------------------------------------

@@ -127,24 +127,6 @@ def forget(folder: Path) -> None:
 StoredRows = list[dict[str, Any]]
 ModelDataset = tuple[str, str]
 
-#: The keys of every row of a sample file.
-ROW_KEYS = frozenset(
-    {
-        "id",
-        "question",
-        "answers",
-        "samples",
-        "clusters",
-        "top_cluster",
-        "greedy",
-        "greedy_correct",
-        "confidences",
-        "confidence",
-        "semantic_entropy",
-        "correct",
-        "rule",
-    }
-)
 #: The schema of results.json.
 RESULTS_SCHEMA = 4
 AGAIN = "run `semcal run` again"
@@ -265,9 +247,6 @@ class FinishedRun:
             raise StoreError(
                 f"{path} holds {len(rows)} questions, expected {expected}: delete it and {AGAIN}"
             )
-        for line, row in enumerate(rows, start=1):
-            if not isinstance(row, dict) or not row.keys() >= ROW_KEYS:
-                raise StoreError(f"{path}, line {line} is no row of a run: delete the file and {AGAIN}")
         return rows
 
     def calibration(self, model: str, dataset: str) -> Json:

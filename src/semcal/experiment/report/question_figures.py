@@ -295,7 +295,7 @@ def prompt_figure(_: FinishedRun, entries: Records) -> Figure | None:
     }
     if not prompts:
         return None
-    parts = {title: wrapped(text, WIDTH, FONT) for title, text in prompts.items()}
+    parts = {title: wrapped(text, WIDTH) for title, text in prompts.items()}
     height = sum(0.5 + LINE * len(lines) for lines in parts.values())
     figure = Figure(figsize=(6.75, height))
     y = height
