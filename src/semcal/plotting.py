@@ -1,4 +1,4 @@
-"""The style and the files of figures, and the figure of a fit.
+"""The style and the files of figures, and the figure of a watch.
 
 A color means one method and a marker means one measure in all figures.
 """
@@ -6,26 +6,21 @@ A color means one method and a marker means one measure in all figures.
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ft2font import FT2Font
 
 from semcal.errors import UsageError
 from semcal.files import atomic_write
 from semcal.measures import MEASURES
 from semcal.recalibration.methods import RECALIBRATORS, LineStyle
-
-if TYPE_CHECKING:
-    pass
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
@@ -59,8 +54,12 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply `STYLE` while the block (or the decorated function) runs."""
-    with matplotlib.rc_context(STYLE):
+    """Apply `STYLE` while the block (or the decorated function) runs.
+
+    A character that the font lacks is a box in files; browsers show it with another font.
+    """
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
 
@@ -141,20 +140,6 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 
 # ---- Text that fits --------------------------------------------------------------------------------------
 
-#: Replacement for characters that the font lacks.
-BLANK = "□"
-
-
-@lru_cache
-def _font(family: str) -> FT2Font:
-    return font_manager.get_font(font_manager.findfont(family))
-
-
-def drawable(text: str, family: str = "DejaVu Sans") -> str:
-    """Return a text with a box for each character that the font lacks; line ends stay."""
-    font = _font(family)
-    return "".join(c if c == "\n" or font.get_char_index(ord(c)) else BLANK for c in text)
-
 
 def shortened(text: str, width: int) -> str:
     """Return one line of at most `width` characters.
@@ -162,11 +147,11 @@ def shortened(text: str, width: int) -> str:
     >>> shortened("the town of Gri", 12), shortened("", 12)
     ('the town of…', '(empty)')
     """
-    line = " ".join(drawable(text).split()) or "(empty)"
+    line = " ".join(text.split()) or "(empty)"
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
-def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Return lines of at most `width` characters; line ends of the text stay.
 
     >>> wrapped("one two three\\n\\nfour", 8)
@@ -174,7 +159,7 @@ def wrapped(text: str, width: int, family: str = "DejaVu Sans") -> list[str]:
     """
     return [
         part
-        for line in drawable(text, family).split("\n")
+        for line in text.split("\n")
         for part in textwrap.wrap(line, width, drop_whitespace=True, replace_whitespace=False) or [""]
     ]
 

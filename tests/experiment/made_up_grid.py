@@ -9,6 +9,7 @@ calibrated.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -44,23 +45,7 @@ CANDIDATES = {
     "Platt": ("Platt NLL", "Platt SS 0.5", MEASURES),
 }
 ALPHAS = {"T-SC": 0.75, "G-SC": 0.5}
-SYLLABLES = [
-    "bel",
-    "cor",
-    "dun",
-    "el",
-    "fal",
-    "gri",
-    "hol",
-    "is",
-    "mar",
-    "nor",
-    "os",
-    "pel",
-    "tor",
-    "ul",
-    "ves",
-]
+SYLLABLES = re.findall(r"\w+", "bel cor dun el fal gri hol is mar nor os pel tor ul ves")
 FIT = {"weight_decay": None, "temperature": None, "at_bound": None, "parameters": 0}
 
 

@@ -125,8 +125,9 @@ def test_files_with_other_questions_are_refused(own_grid: Path) -> None:
         analyse(own_grid)
 
 
-def test_a_confidence_that_is_no_number_is_refused_by_its_file(own_grid: Path) -> None:
-    edited(own_grid, lambda _, row: row | {"confidence": "high"}, "samples/*/*/SE/run1.jsonl")
+@pytest.mark.parametrize("change", [{"confidence": "high"}, {"rule": []}])
+def test_a_row_that_is_no_measured_row_is_refused_by_its_file(own_grid: Path, change: dict[str, Any]) -> None:
+    edited(own_grid, lambda _, row: row | change, "samples/*/*/SE/run1.jsonl")
     with pytest.raises(StoreError, match=r"SE/run1\.jsonl"):
         analyse(own_grid)
 

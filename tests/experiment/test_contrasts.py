@@ -151,10 +151,6 @@ def test_methods_that_are_alike_have_no_benefit_and_no_component(tmp_path: Path)
     assert set(verdicts(scores, contrasts.COMPONENTS.text)) == {FAILS}
 
 
-def test_methods_that_differ_more_than_measures_do_have_the_larger_component(sharp: CellScores) -> None:
-    assert verdicts(sharp, contrasts.COMPONENTS.text) == [HOLDS, HOLDS]
-
-
 def test_components_are_those_of_the_analysis_of_variance() -> None:
     rng = np.random.default_rng(0)
     i, j = 5, 7

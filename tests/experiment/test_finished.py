@@ -77,7 +77,6 @@ SETTINGS, SELECTION, ROWS = "settings.yaml", "selection/*/*.json", "samples/*/*/
         (ROWS, None),
         (ROWS, lambda text: text[:-20]),
         (ROWS, lambda text: text.partition("\n")[2]),
-        (ROWS, lambda text: text.replace('"greedy_correct"', '"other"', 1)),
     ],
 )
 def test_a_missing_or_damaged_file_is_named(own_grid: Path, pattern: str, change) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mill_grid as mills
 import pytest
 
-from semcal.errors import StoreError
 from semcal.experiment import ray_executor
 from semcal.experiment.grid_settings import Model
 from semcal.experiment.grid_steps import IdentifyStep
@@ -57,31 +55,3 @@ def test_a_task_gives_the_rows_of_the_job_and_what_they_cost(tmp_path: Path) -> 
     assert outcome.error is None
     assert outcome.value == job(mills.state_of(tmp_path), lambda _: None)
     assert (outcome.warnings, outcome.seconds >= 0, outcome.peak_mb > 10) == ((), True, True)
-
-
-@dataclass(frozen=True)
-class Odd:
-    """A job that fails as no job is meant to."""
-
-    name: ClassVar[str] = "odd"
-
-    def __call__(self, *_: object) -> list[dict]:
-        raise KeyError("odd")
-
-
-class Damaged:
-    """A job whose block cannot be read."""
-
-    name = "sample"
-
-    def __call__(self, *_: object) -> list[dict]:
-        raise StoreError("block.jsonl is damaged")
-
-
-def test_the_error_of_a_task_comes_back_as_its_own_class(tmp_path: Path) -> None:
-    load = pickle.dumps(partial(mills.state_of, tmp_path))
-    jobs = [pickle.dumps(job_of(step)) for step in (Damaged(), Odd())]
-    found = [ray_executor.do(load, str(Path.cwd()), job).error for job in jobs]
-    assert isinstance(found[0], StoreError)
-    assert "block.jsonl is damaged" in str(found[0])
-    assert isinstance(found[1], KeyError)

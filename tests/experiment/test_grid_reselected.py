@@ -99,14 +99,6 @@ def test_figure_6_shows_what_such_runs_show(reselected: Path, alone: dict[int, P
         assert [row[name]["mean"] for name in CONFIDENCE] == [own[name]["runs"][0] for name in CONFIDENCE]
 
 
-def test_what_is_chosen_at_m_has_the_rows_of_a_run_without(reselected: Path, alone: dict[int, Path]) -> None:
-    assert mills.selection(alone[4])["by_draws"] == {}
-    paths = list((alone[4] / "samples").rglob("*.jsonl"))
-    assert paths
-    for path in paths:
-        assert (reselected / path.relative_to(alone[4])).read_bytes() == path.read_bytes()
-
-
 def test_the_forecast_counts_the_validation_draws(data: Path) -> None:
     settings = [
         mills.settings(data, *SMALL, f"sampling.counts={list(COUNTS)}", f"sampling.reselect={given}")

@@ -11,7 +11,6 @@ from semcal.errors import UsageError, shown
 from semcal.experiment.grid_settings import (
     PRESETS,
     GridSettings,
-    check_slugs,
     claim_folder,
     read_settings,
     settings_of,
@@ -97,12 +96,6 @@ def test_a_folder_with_other_settings_is_refused_and_the_difference_named(tmp_pa
 def test_runs_of_neighbouring_seeds_share_no_run() -> None:
     seeds = [seed for grid in range(50) for seed in settings_of(SMALL, [f"seed={grid}"]).seeds]
     assert len(set(seeds)) == 200
-
-
-def test_a_name_that_is_too_long_for_the_names_of_files_is_refused() -> None:
-    check_slugs(["W" * 80], what="model")
-    with pytest.raises(UsageError, match="model 'W"):
-        check_slugs(["W" * 81], what="model")
 
 
 # ---- The table of presets in docs/grid.md ------------------------------------------------------------------
@@ -231,15 +224,10 @@ def test_a_null_or_a_yes_where_a_name_belongs_is_told_once(tmp_path: Path) -> No
     "override",
     [
         "seed=" + "[" * 1000,
-        "seed=" + "9" * 5000,
         "k" * 5000 + "=1",
         ".".join("k" * 5000) + "=1",
         f"models.{'9' * 5000}.path=x",
-        "preset=" + "x" * 5000,
         "x" * 5000,
-        "seed=2020-13-45",
-        'models.0.path="a\\0b"',
-        "datasets=&a [*a]",
         "seed={a: 1, a: 2}",
     ],
     ids=lambda override: override[:20],

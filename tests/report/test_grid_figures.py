@@ -30,7 +30,7 @@ from semcal.experiment.report.report_figures import (
 )
 from semcal.measures import MEASURES
 from semcal.metrics import reliability_diagram
-from semcal.plotting import method_colour, panels, write_figure
+from semcal.plotting import method_colour, write_figure
 
 Results = dict[str, Any]
 MODEL, DATASET = "alpha-1b", "made-up-trivia"
@@ -101,19 +101,6 @@ def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_erro
     across = axes.collections[0].get_segments()
     bars = {round(float(np.ptp(segment[:, 0])) / 2, 9) for segment in across}
     assert bars == {round(entry["ace"]["se"], 9) for entry in entries}
-
-
-def test_data_sets_of_one_model_stand_side_by_side_each_at_its_own_scale(
-    made_up_results: Results,
-) -> None:
-    entries = made_up_results["analyses"]["confidence"]
-    moved = [{**e, "dataset": "other", "ace": {**e["ace"], "mean": e["ace"]["mean"] + 1}} for e in entries]
-    figure = scatter_figure(of(datasets=(DATASET, "other")), [*entries, *moved])
-    left, right = figure.axes
-    assert left.get_position().y0 == pytest.approx(right.get_position().y0)
-    assert left.get_position().x1 < right.get_position().x0
-    assert right.get_xlim()[0] == pytest.approx(left.get_xlim()[0] + 1)
-    assert right.get_ylim() == pytest.approx(left.get_ylim())
 
 
 def test_data_sets_of_several_models_are_rows(made_up_results: Results) -> None:
@@ -226,7 +213,8 @@ def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run:
         assert {f"{p:.2f}" for p in row["confidences"][measure] if p > 0.17} <= shown
 
 
-def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks() -> None:
+@pytest.mark.filterwarnings("error")
+def test_prompts_are_set_line_by_line_with_letters_that_the_font_lacks(tmp_path: Path) -> None:
     entries = [
         {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中 $x_1$\n\nbook: {book}"}
         for book in (True, False)
@@ -234,15 +222,15 @@ def test_prompts_are_set_line_by_line_with_boxes_for_letters_that_the_font_lacks
     figure = prompt_figure(of(), entries)
     assert [text.get_text() for text in figure.texts] == [
         "(a) closed book, d",
-        "<s>□ $x_1$",
+        "<s>中 $x_1$",
         "",
         "book: False",
         "(b) open book, d",
-        "<s>□ $x_1$",
+        "<s>中 $x_1$",
         "",
         "book: True",
     ]
-    figure.draw_without_rendering()
+    write_figure(figure, tmp_path / "prompts.png")
 
 
 # ---- A figure inside a page keeps every mark, and says nothing twice ---------------------------------------
@@ -293,11 +281,18 @@ def _style(root: ElementTree.Element, element: ElementTree.Element) -> str:
     return (element.get("style") or "") + (found[1] if found else "")
 
 
+# ---- Files of figures -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("suffix", ["pdf", "png", "svg"])
 def test_the_same_figure_is_the_same_file(suffix: str, tmp_path: Path) -> None:
-    figure = panels(1, 1, panel=(2, 2), gaps=(0, 0), margins=(0, 0, 0, 0))[0]
-    paths = [write_figure(figure, tmp_path / str(i) / f"loss.{suffix}") for i in range(2)]
+    paths = [write_figure(Figure((1, 1)), tmp_path / str(i) / f"loss.{suffix}") for i in range(2)]
     assert paths[0].read_bytes() == paths[1].read_bytes() != b""
+
+
+def test_another_file_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"loss\.gif: .*\.pdf, \.png, \.svg"):
+        write_figure(Figure((1, 1)), tmp_path / "loss.gif")
 
 
 # ---- Reliability: before and after on one panel ------------------------------------------------------------

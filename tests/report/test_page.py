@@ -119,11 +119,9 @@ def test_markup_in_samples_questions_and_reasons_stays_text(
     own_grid: FinishedRun, made_up_results: Results
 ) -> None:
     edit(own_grid, question=HOSTILE, samples=[HOSTILE] * 10, greedy=HOSTILE)
-    write_rows(own_grid.folder / "problems.jsonl", [{"dataset": "d", "line": 3, "reason": HOSTILE}])
     page = Page(bare(own_grid, made_up_results))
     assert page.tags["img"] == 0
     assert page.tags["script"] == 2 + 2
-    assert page.tables["table-problems"][1][:2] == ["d", "3"]
     block = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])
     assert HOSTILE in block["texts"]
 
@@ -136,16 +134,6 @@ def test_null_measures_and_likelihoods_of_zero_are_kept_apart(own_grid: Finished
     entry = unpacked(explorer_blocks(own_grid).blocks["block-0-0-0"])["candidates"]["Base"][0]
     assert [log for cluster in entry[0] for log in cluster[1::3]].count("-inf") == 1
     assert [part[-1] for part in entry[1:6]] == [None] * 5
-
-
-def test_more_refused_rows_than_the_page_names_are_counted(
-    own_grid: FinishedRun, made_up_results: Results
-) -> None:
-    rows = [{"dataset": "d", "line": i, "reason": "no answers"} for i in range(230)]
-    write_rows(own_grid.folder / "problems.jsonl", rows)
-    page = bare(own_grid, made_up_results)
-    assert len(Page(page).tables["table-problems"]) == 1 + 200
-    assert "the first 200 of 230" in page
 
 
 @pytest.mark.parametrize("name", ["environment.json", "verdicts.sqlite"])

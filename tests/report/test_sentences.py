@@ -46,11 +46,6 @@ def test_contrasts_are_of_methods_that_were_run_and_of_what_is_defined(tmp_path:
     assert "AUROC" not in right
 
 
-def test_a_handful_of_questions_decides_nothing_about_scores(tmp_path: Path) -> None:
-    _, results = analysed(tmp_path, n=1)
-    assert {row["verdict"] for row in results["contrasts"]} == {"too few to say"}
-
-
 def test_one_correct_answer_of_thirty_makes_nothing_better_nor_bold(tmp_path: Path) -> None:
     """The method that is right once has the best ACE and AUROC of all."""
 

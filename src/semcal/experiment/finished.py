@@ -127,24 +127,6 @@ def forget(folder: Path) -> None:
 StoredRows = list[dict[str, Any]]
 ModelDataset = tuple[str, str]
 
-#: The keys of every row of a sample file.
-ROW_KEYS = frozenset(
-    {
-        "id",
-        "question",
-        "answers",
-        "samples",
-        "clusters",
-        "top_cluster",
-        "greedy",
-        "greedy_correct",
-        "confidences",
-        "confidence",
-        "semantic_entropy",
-        "correct",
-        "rule",
-    }
-)
 #: The schema of results.json.
 RESULTS_SCHEMA = 4
 AGAIN = "run `semcal run` again"
@@ -199,12 +181,6 @@ class FinishedRun:
         """Model → the methods and extras that it does not support."""
         left_out = {model: self.selections[model, self.datasets[0]].get("left_out") for model in self.models}
         return {model: list(names) for model, names in left_out.items() if names}
-
-    @property
-    def fullest(self) -> str:
-        """The first of the models with the most methods and measures."""
-        chosen = {model: self.selections[model, self.datasets[0]]["methods"] for model in self.models}
-        return max(chosen, key=lambda model: sum(map(len, chosen[model].values())))
 
     @property
     def runs(self) -> int:
@@ -271,9 +247,6 @@ class FinishedRun:
             raise StoreError(
                 f"{path} holds {len(rows)} questions, expected {expected}: delete it and {AGAIN}"
             )
-        for line, row in enumerate(rows, start=1):
-            if not isinstance(row, dict) or not row.keys() >= ROW_KEYS:
-                raise StoreError(f"{path}, line {line} is no row of a run: delete the file and {AGAIN}")
         return rows
 
     def calibration(self, model: str, dataset: str) -> Json:

@@ -32,8 +32,6 @@ from semcal.rows import Json, Row, failures_of
 if TYPE_CHECKING:
     from semcal.steps import WorkerState
 
-#: Maximum length of a question with its passage, so that no example makes all prompts too long.
-LONGEST = 1_000_000
 #: The stages of a cell, in order; each depends on earlier ones.
 STAGES = (
     "check",
@@ -164,9 +162,6 @@ def _usable(dataset: DataSet, source: str, split: str | None, problems: list[Pro
             problems.append(Problem(dataset.name, row.line, row.reason, row_id=row.row_id))
         elif row.messages:
             reason = "a grid has its own prompt, and the row has 'messages'; pass only 'question'"
-            problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
-        elif (length := len(row.question) + len(row.context or "")) > LONGEST:
-            reason = f"{length} characters are too many for any model; shorten the passage"
             problems.append(Problem(dataset.name, row.line, reason, row_id=row.id))
         else:
             yield row

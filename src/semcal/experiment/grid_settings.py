@@ -41,8 +41,6 @@ from semcal.yaml_files import DEEPEST, parse_yaml, read_yaml, yaml_text
 FILE = "settings.yaml"
 PARTS = ("calibration_train", "validation", "test")
 
-#: Maximum length of a name: file names contain a model and a data set, and have at most 255 bytes.
-LONGEST_NAME = 80
 Size = Annotated[int, Field(ge=1, lt=2**31)]
 #: The extras that need states, logits or beams, which servers do not return.
 NOT_SERVED = ("beams", "transfer", "token_losses")
@@ -64,11 +62,6 @@ def check_slugs(names: Sequence[str], *, what: str) -> None:
         folder = slug(name)
         if folder.strip(".") == "":
             raise UsageError(f"{what} {name!r} cannot name a folder. Use letters or digits.")
-        if len(folder) > LONGEST_NAME:
-            raise UsageError(
-                f"{what} {name[:40]!r}… has {len(name)} characters, too many for a file name. Use at most "
-                f"{LONGEST_NAME}."
-            )
         first = name_of.setdefault(folder, name)
         if first != name or names.count(name) > 1:
             raise UsageError(f"{what} {name!r} and {first!r} would share the folder {folder}. Rename one.")

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -195,9 +194,6 @@ def open_grid_state(
     `memory` is the limit for keys and values of a batch, such as "2GB".
     """
     from semcal.servers.sampler import load_server
-
-    for module in ("fit_data", "exact_solver"):  # now, so that no job's time includes it
-        import_module(f"semcal.recalibration.{module}")
 
     def load(model: Model) -> Sampler:
         if model.is_server:

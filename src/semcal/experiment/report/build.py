@@ -47,7 +47,6 @@ from semcal.experiment.report.report_tables import (
     report_tables,
 )
 from semcal.experiment.report.tables import (
-    MISSING,
     Column,
     RunResults,
     Table,
@@ -75,7 +74,7 @@ from semcal.experiment.report.tables import (
     value_at,
     without_intervals,
 )
-from semcal.files import writing
+from semcal.files import dumps, writing
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
 from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
@@ -176,8 +175,6 @@ def _with_caption(table: Table) -> str:
 # ---- The page ----------------------------------------------------------------------------------------------
 
 FILES = Path(__file__).with_name("page_files")
-#: Number of rejected rows on the page; problems.jsonl has all of them.
-NAMED = 200
 #: Control characters except white space, and marks that change the direction of text.
 UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -227,7 +224,6 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
         sections=sections_of(results, figures),
         runs=run.runs,
         explorer=explorer,
-        problems=_problem_table(run),
         settings=(run.folder / FILE).read_text(encoding="utf-8"),
         environment=environment,
         glossary=terms,
@@ -240,20 +236,6 @@ def page(run: FinishedRun, results: RunResults, figures: Iterable[PageFigure], e
         blocks={name: Markup(packed) for name, packed in explorer.blocks.items()},
     )
     return text.lstrip()
-
-
-def _problem_table(run: FinishedRun) -> Table | None:
-    rows = run.refused()
-    if not rows:
-        return None
-    more = f" (the first {NAMED} of {len(rows)}; problems.jsonl has all)" if len(rows) > NAMED else ""
-    keys = ("dataset", "line", "reason")
-    return Table(
-        "problems",
-        f"Rejected rows of the data, with the reasons{more}",
-        (Column("Data set"), Column("Line"), Column("Reason")),
-        tuple(tuple(TableCell(str(row.get(key, ""))) for key in keys) for row in rows[:NAMED]),
-    )
 
 
 # ---- Figures as SVG ----------------------------------------------------------------------------------------
@@ -413,7 +395,7 @@ def _template() -> Template:
     )
     environment.filters |= {
         "grouped": heading_groups,
-        "in_short": in_short,
+        "as_json": dumps,
         "number_classes": _number_classes,
         "row_groups": _row_groups,
         "variable": variable_of,
@@ -442,21 +424,6 @@ def _number_classes(table: Table) -> list[Markup]:
 
 def _row_groups(table: Table, above: int) -> Iterator[tuple[str, Iterator[tuple[TableCell, ...]]]]:
     return groupby(table.rows, key=lambda row: " · ".join(cell.text for cell in row[:above]))
-
-
-def in_short(value: Any) -> str:
-    """Return a recorded value as text: a mapping as "name value, …", numbers with four digits.
-
-    >>> in_short({"sample": 61.251, "runs": [0, 1], "top_k": None})
-    'sample 61.25, runs 0, 1, top_k –'
-    """
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {in_short(item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(in_short, value))
-    if isinstance(value, float):
-        return str(float(f"{value:.4g}")).removesuffix(".0")
-    return MISSING if value is None else str(value)
 
 
 # ---- The summary: three sentences --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from semcal.experiment.analyses.grid_scores import Record, Records, base_candidate
 from semcal.experiment.finished import FinishedRun
 from semcal.experiment.grid_settings import Grading
+from semcal.experiment.report.tables import compared_methods
 from semcal.files import parse_float
 from semcal.grading.grade import grade_texts
 from semcal.measures import MEASURES
@@ -41,7 +42,7 @@ def teaser_figure(run: FinishedRun, _: Records) -> Figure | None:
     """
     if not {"SE", "TS"} <= set(run.methods) or MEASURE not in run.measures:
         return None
-    model, dataset = run.fullest, run.datasets[0]
+    model, dataset = run.models[0], run.datasets[0]
     pair = [
         run.rows(model, dataset, run.choice(model, dataset, name, MEASURE)["candidate"])
         for name in ("SE", "TS")
@@ -142,7 +143,7 @@ def schematic_figure(run: FinishedRun, _: Records) -> Figure | None:
     The question is one of Base's, run 0, with three meanings (else two or four), whose measures differ most.
     None without such a question, or without likelihoods.
     """
-    model, dataset, method = run.fullest, run.datasets[0], "Base" if "Base" in run.methods else run.methods[0]
+    model, dataset, method = run.models[0], run.datasets[0], compared_methods(run.methods)[0]
     rows = run.rows(model, dataset, base_candidate(run, model, dataset))
     fitting = [row for row in rows if _fits(row, run.measures)]
     if not fitting:
@@ -294,7 +295,7 @@ def prompt_figure(_: FinishedRun, entries: Records) -> Figure | None:
     }
     if not prompts:
         return None
-    parts = {title: wrapped(text, WIDTH, FONT) for title, text in prompts.items()}
+    parts = {title: wrapped(text, WIDTH) for title, text in prompts.items()}
     height = sum(0.5 + LINE * len(lines) for lines in parts.values())
     figure = Figure(figsize=(6.75, height))
     y = height

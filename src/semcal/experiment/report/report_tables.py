@@ -667,13 +667,6 @@ for _table in (
         in_markdown=True,
     ),
     ReportTable(
-        name="refits",
-        section="fits",
-        caption="Temperatures over runs with separate fits: mean ± standard error over runs",
-        index=CANDIDATE,
-        fields=[Field("T", "temperature")],
-    ),
-    ReportTable(
         name="fits",
         section="fits",
         caption="Fits: NLL of the reference tokens (nats), and the share of positions at which the most "
@@ -761,18 +754,6 @@ for _table in (
             Field("Only rules", "lexical_only"),
             Field("Only entailment", "nli_only"),
         ),
-        in_markdown=True,
-    ),
-    ReportTable(
-        name="deciding-rules",
-        section="answers",
-        caption="Share of Base's answers in run 0 that each rule of grading decided",
-        analysis="deciding_rules",
-        index=MEASURE,
-        fields=lambda content: [
-            Field(rule, lambda row, rule=rule: float(row["rules"].get(rule, 0) / row["n"]))  # type: ignore[misc]
-            for rule in sorted({rule for row in content.rows for rule in row["rules"]})
-        ],
         in_markdown=True,
     ),
     ReportTable(

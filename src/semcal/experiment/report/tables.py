@@ -436,9 +436,6 @@ def _markdown_number(cell: TableCell) -> str:
 
 # ---- CSV --------------------------------------------------------------------------------------------------
 
-_NUMBER = r"[-+−]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+−]?\d+)?\s?%?"
-#: A number, or numbers that make an interval or carry an error: "−0.061", "-.1 to .2", "+.030 ± .012".
-_NUMBERS = re.compile(rf"{_NUMBER}(?:\s*(?:to|[–…±,;])\s*{_NUMBER})*", re.IGNORECASE)
 #: Beginnings of formulas in spreadsheets, which skip white space and also accept full-width characters.
 _FORMULA = re.compile(r"[\s\ufeff\u200b]*[=+\-@＝＋－＠]")
 
@@ -447,7 +444,7 @@ def csv_text(table: Table) -> str:
     r"""Return the table with unrounded numbers, and errors and intervals in separate columns.
 
     Text is put on one line. Spreadsheets read text that begins with =, +, - or @ (also after white space) as
-    a formula, so an apostrophe is put before it, unless it is a number or an interval such as "-.1 to .2".
+    a formula, so an apostrophe is put before it.
     """
     columns: list[list[Any]] = []
     for i, column in enumerate(table.columns):
@@ -474,7 +471,7 @@ def _no_formula(entry: Any) -> Any:
     if not isinstance(entry, str):
         return entry
     text = one_line(entry)
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBERS.fullmatch(text) else text
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 # ---- LaTeX ------------------------------------------------------------------------------------------------
