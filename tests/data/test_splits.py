@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.data.datasets import load_questions
 from semcal.data.question import Question
 from semcal.data.splits import Splits, SplitSizes, near_duplicates, question_key, split_questions
 from semcal.errors import InputError, SemcalWarning
@@ -42,12 +41,6 @@ def assert_disjoint(splits: Splits) -> None:
         assert not {question_key(q) for q in one} & {question_key(q) for q in other}
 
 
-def test_splits_have_the_sizes_asked_for_and_share_nothing():
-    splits = split_questions(make_pool(60), sizes=SMALL)
-    assert [len(part) for part in parts(splits)] == [3, 15, 10, 20]
-    assert_disjoint(splits)
-
-
 def test_the_defaults_are_the_papers():
     sizes = SplitSizes()
     assert (sizes.calibration_train, sizes.validation, sizes.test) == (60_000, 2_000, 2_000)
@@ -70,11 +63,6 @@ def test_splits_depend_neither_on_the_order_of_the_rows_nor_on_the_ids(pool, siz
     shuffled = rng.sample(pool, len(pool))
     assert split_questions(shuffled, sizes=sizes) == split_questions(pool, sizes=sizes)
     assert asked([replace(q, id=f"new-{q.id}") for q in shuffled]) == asked(pool)
-
-
-def test_another_seed_draws_other_splits():
-    pool = make_pool(60)
-    assert split_questions(pool, sizes=SMALL, seed=1).test != split_questions(pool, sizes=SMALL, seed=2).test
 
 
 def test_a_larger_calibration_train_leaves_the_other_splits_alone():
@@ -138,17 +126,6 @@ def test_questions_that_cannot_be_split_are_a_clear_error(pool, options, named):
 )
 def test_case_blanks_and_punctuation_make_no_other_question(one, other, same):
     assert (question_key(Question("1", one)) == question_key(Question("2", other))) is same
-
-
-@pytest.mark.filterwarnings("ignore:.* nearly equal:semcal.errors.SemcalWarning")
-def test_real_questions_split_without_overlap(semcal_data):
-    sizes = SplitSizes(calibration_train=3000, validation=1000, test=1000)
-    for name, few_shot in (("squad", 4), ("nq_open", 10), ("triviaqa", 10)):
-        train = load_questions(semcal_data / f"{name}_train_sample.jsonl.gz")
-        dev = load_questions(semcal_data / f"{name}_dev_sample.jsonl.gz")
-        splits = split_questions(train, test_questions=dev, sizes=sizes)
-        assert [len(part) for part in parts(splits)] == [few_shot, 1000, 1000, 3000]
-        assert_disjoint(splits)
 
 
 def groups_in(part: tuple[Question, ...]) -> set[str | None]:

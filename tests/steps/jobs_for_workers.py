@@ -34,16 +34,6 @@ class Add:
         return held + self.number
 
 
-@dataclass(frozen=True)
-class KnowsMeasure:
-    name: str
-
-    def __call__(self, held, tell):
-        from semcal.measures import MEASURES
-
-        return self.name in MEASURES
-
-
 def process(held, tell):
     return os.getpid()
 
