@@ -62,6 +62,11 @@ def test_what_needs_no_model_loads_nothing_heavy(statement: str, allowed: set[st
     assert loaded_by(statement) <= allowed
 
 
+def test_importing_the_package_is_silent() -> None:
+    done = subprocess.run([sys.executable, "-c", "import semcal"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_the_list_of_commands_has_first_lines_and_loads_no_numpy() -> None:
     command = [sys.executable, "-X", "importtime", "-c", "from semcal.cli.app import app; app(['--help'])"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -246,28 +246,21 @@ class SemanticUQ:
         """The recalibrator used to sample the answer."""
         return next(iter(self.recalibrators.values()))
 
-    def ask(
-        self,
-        question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]],
-        *,
-        context: str | None = None,
-    ) -> Answer:
-        """Ask one question: a text (with a passage as `context`), messages, a dict or a `Question`.
+    def ask(self, question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Answer:
+        """Ask one question: a text, messages, a dict or a `Question`.
 
         The random numbers are derived from the seed and the text of the question, so that repeating a
         question repeats the answer. Errors are as in `semcal.ask_many`.
         """
-        return self.ask_many([_with_context(question, context)], progress=False)[0]  # raises for a failure
+        return self.ask_many(as_questions([question], "the question"), progress=False)[0]
 
-    def check(
-        self, question: Question | str | Mapping[str, object], answer: str, *, context: str | None = None
-    ) -> Answer:
+    def check(self, question: Question | str | Mapping[str, object], answer: str) -> Answer:
         """Return the confidence in an answer that another program, or a person, has given to a question.
 
         With a calibration that was learned with ``answer="given"`` the confidence is a probability. Otherwise
         it is the share of samples that mean the same as the answer. Errors are as in `semcal.check`.
         """
-        return self.check_many([_with_context(question, context)], [answer], progress=False)[0]
+        return self.check_many(as_questions([question], "the question"), [answer], progress=False)[0]
 
     def check_many(
         self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
@@ -487,13 +480,6 @@ def _ask_documents(
     warn_of_failures(failures, len(rows))
     read = [row for row in sampled if row.failure is None]
     return judge_documents(read, calibration, calibration.cluster, failures)
-
-
-def _with_context(
-    question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]], context: str | None
-) -> Question:
-    (one,) = as_questions([question], "the question")
-    return one if context is None else replace(one, context=context)
 
 
 @dataclass(frozen=True)

@@ -190,21 +190,19 @@ def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
     return function(item)
 
 
-def run_job(
-    job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
-) -> JobOutcome:
+def run_job(job: Job, state: Any, progress: Progress) -> JobOutcome:
     """Do a job in this process. The outcome holds its error; interruptions are raised.
 
     After a long job, freed memory returns to the system; otherwise it would stay in this process in pieces
     that are too small for the next job.
     """
-    start, begun = clock(), time.perf_counter()
+    start, begun = time.process_time(), time.perf_counter()
     value, failure = None, None
     try:
         value = job(state, progress)
     except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
         failure = error
-    seconds, elapsed = clock() - start, time.perf_counter() - begun
+    seconds, elapsed = time.process_time() - start, time.perf_counter() - begun
     if seconds >= LONG:
         trim_memory()
     return JobOutcome(value, failure, seconds=seconds, elapsed=elapsed, peak_mb=peak_memory_mb())

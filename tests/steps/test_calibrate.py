@@ -602,9 +602,9 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
     uq = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence())
     assert uq.ask(text).text in ("Ana", "Bo")
     with pytest.raises(InputError, match="'context' is present"):
-        uq.ask(text, context="A passage.")
+        uq.ask({"question": text, "context": "A passage."})
     forced = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence(), force=True)
-    assert forced.ask(text, context="A passage.").text in ("Ana", "Bo")
+    assert forced.ask({"question": text, "context": "A passage."}).text in ("Ana", "Bo")
     opened = [replace(question, context=f"Passage {i}.") for i, question in enumerate(labelled)]
     mixed = [*labelled[:40], *opened[40:]]
     for kind, expected in ((opened, True), (labelled, False), (mixed, None)):
