@@ -16,15 +16,13 @@ from torch import Tensor
 from semcal.calibration.signals import SIGNALS, Assessment, register_signal
 from semcal.demo.questions import load_set
 from semcal.errors import StoreError, UsageError
-from semcal.experiment.report.build import glossary
 from semcal.experiment.report.report_tables import REPORT_TABLES, SECTIONS, ReportTable, Section
-from semcal.experiment.report.tables import Field, in_order, metric_title
+from semcal.experiment.report.tables import Field
 from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
 from semcal.models.equivalence import EQUIVALENCES, NamedEquivalence, Triple
 from semcal.models.protocols import Sampler
-from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
     Base,
@@ -35,7 +33,6 @@ from semcal.recalibration import (
     from_pretrained,
 )
 from semcal.recalibration.exact_solver import token_losses
-from semcal.recalibration.methods import SERVED
 from semcal.registry import PLUGINS, load_plugins
 from semcal.workers import ProcessExecutor
 from tests.cli.invoking import semcal, write
@@ -309,17 +306,6 @@ def test_a_grid_fits_selects_and_samples_and_its_results_and_tables_have_them(ru
     assert "Bold" in header
     assert [line.split(",")[1] for line in lines] == ["Base", "Mixture"]
     assert BOLDEST.caption in (run_folder / "results.md").read_text()
-
-
-def test_tables_figures_glossary_and_servers_know_them() -> None:
-    terms = {code: text for codes in glossary().values() for code, text in codes.items()}
-    assert (terms["S-SC"], terms["Mixture"]) == (SQUARED.meaning, MIXTURE.meaning)
-    assert terms["bold"] == BOLDNESS.meaning
-    assert in_order(["S-SC", "T-SC", "IC-SC", "unknown"], MEASURES) == [*("IC-SC", "T-SC", "S-SC", "unknown")]
-    assert metric_title("boldness") == "bold"
-    assert in_order(["Mixture", "ATS", "Base"]) == ["Base", "ATS", "Mixture"]
-    assert (method_colour("Mixture"), method_line("Mixture")) == ("#123456", ":")
-    assert "Mixture" not in SERVED
 
 
 PLUGIN = """

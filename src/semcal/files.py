@@ -24,7 +24,7 @@ import shutil
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
@@ -372,7 +372,7 @@ def canonical(value: Any) -> str:
 
 
 def _written(value: Any, **how: Any) -> str:
-    write = partial(json.dumps, ensure_ascii=False, allow_nan=False, **how)
+    write: Callable[..., str] = partial(json.dumps, ensure_ascii=False, allow_nan=False, **how)
     try:
         return write(value, default=_encodable)
     except (TypeError, ValueError):  # NaN, infinities or odd keys

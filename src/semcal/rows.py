@@ -588,7 +588,8 @@ class Row(Mapping[str, Any]):
                 f"the cluster {shown(mixed[0])} holds samples with an answer and samples without one (null); "
                 "run `semcal cluster` again"
             )
-        return value
+        clusters: list[list[int]] = value
+        return clusters
 
     @property
     def measured(self) -> Measures:

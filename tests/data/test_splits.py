@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from dataclasses import replace
 from itertools import combinations
 
@@ -164,27 +163,11 @@ def test_passages_of_the_test_file_are_taken_out_of_the_pool():
 
 
 def test_near_duplicates_in_different_parts_are_counted_and_named():
-    pool = make_pool(400)
-    asked = [("a", "What's the capital of Freedonia?"), ("b", "What is the capital of Freedonia?")]
-    pool += [Question(id, text, ("Fredville",)) for id, text in asked]
-    sizes = SplitSizes(None, validation=100, test=150, few_shot=3)
-    found = 0
-    for seed in range(6):
-        apart = sum(bool({q.id for q in part} & {"a", "b"}) for part in parts_of(pool, sizes, seed)) == 2
-        found += apart
-        if apart:
-            with pytest.warns(SemcalWarning, match=r"^1 pairs .*\('[ab]' and '[ab]', …\).* `group`"):
-                splits = split_questions(pool, sizes=sizes, seed=seed)
-            assert set(splits.near[0]) == {"a", "b"}
-    assert 0 < found < 6
-    pool[-2:] = [replace(q, extra={"group": "capital"}) for q in pool[-2:]]
-    assert all(not split_questions(pool, sizes=sizes, seed=seed).near for seed in range(6))
-
-
-def parts_of(pool: list[Question], sizes: SplitSizes, seed: int) -> list[tuple[Question, ...]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SemcalWarning)
-        return parts(split_questions(pool, sizes=sizes, seed=seed))
+    texts = ("What's the capital of Freedonia?", "What is the capital of Freedonia?")
+    pair = [Question(text, text, ("Fredville",)) for text in texts]
+    with pytest.warns(SemcalWarning, match="^1 pairs .*`group`"):
+        splits = split_questions(pair, sizes=SplitSizes(0, validation=1, test=1, few_shot=0))
+    assert set(splits.near[0]) == {*texts}
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from semcal.errors import QuestionError, SemcalWarning
 from semcal.files import atomic_write
 
@@ -91,36 +89,6 @@ def die(held, tell):
 
 
 @dataclass(frozen=True)
-class Product:
-    """A sum of floats in float32, whose last bits tell in what order it was taken."""
-
-    seed: int
-
-    def __call__(self, held, tell):
-        import torch
-
-        rng = np.random.default_rng(self.seed)
-        table = rng.standard_normal((300, 3000), dtype=np.float32)
-        vector = rng.standard_normal(3000, dtype=np.float32)
-        return (table @ vector).tobytes(), (
-            torch.from_numpy(table) @ torch.from_numpy(vector)
-        ).numpy().tobytes()
-
-
-class DeadlyLoad:
-    """What gives nothing: the process that unpacks it ends there and then."""
-
-    def __init__(self) -> None:
-        self.exit_code = 3
-
-    def __setstate__(self, state):
-        os._exit(state["exit_code"])
-
-    def __call__(self):
-        raise AssertionError("nobody comes here")
-
-
-@dataclass(frozen=True)
 class WriteSlowly:
     """Writes half of a file, and then takes its time."""
 
@@ -131,16 +99,6 @@ class WriteSlowly:
             handle.write(b"half")
             handle.flush()
             time.sleep(60)
-
-
-@dataclass(frozen=True)
-class Large:
-    """A job of more bytes than a connection takes before its other end reads."""
-
-    content: bytes = bytes(4_000_000)
-
-    def __call__(self, held, tell):
-        return len(self.content)
 
 
 def leave(held, tell):

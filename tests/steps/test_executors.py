@@ -26,8 +26,6 @@ from semcal.workers import (
     JobOutcome,
     ProcessExecutor,
     SerialExecutor,
-    cores,
-    on_disk,
     peak_memory_mb,
     plan_workers,
     run_job,
@@ -55,12 +53,6 @@ def test_every_process_has_one_thread_and_there_are_as_many_as_asked_for(two) ->
     found = done(two, *[jobs.threads for _ in range(8)])
     assert {(threads, blas) for threads, blas, _ in found} == {(1, "1")}
     assert 1 <= len({process for *_, process in found} - {os.getpid()}) <= 2
-
-
-def test_products_have_the_same_bits_in_any_process(two) -> None:
-    tasks = [jobs.Product(seed) for seed in range(4)]
-    with ProcessExecutor(jobs.ten, 1) as one:
-        assert done(two, *tasks) == done(one, *tasks)
 
 
 def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
@@ -150,14 +142,6 @@ def test_a_server_of_processes_that_has_died_is_started_again(
         else:
             with pytest.raises(WorkerError, match="--workers"):
                 done(executor, jobs.Add(1))
-
-
-def test_a_process_that_ends_before_it_has_read_a_large_job_is_not_replaced_for_ever() -> None:
-    with (
-        ProcessExecutor(jobs.DeadlyLoad(), 1) as executor,
-        pytest.raises(WorkerError, match=r"exit code 3 .*pack"),
-    ):
-        done(executor, jobs.Large(), stage="pack")
 
 
 def test_no_process_is_left_when_the_work_is_done_or_has_failed() -> None:
@@ -346,13 +330,6 @@ def test_a_number_that_is_asked_for_is_taken() -> None:
     assert (found.n_workers, found.n_threads, found.requested) == (3, 1, True)
     with pytest.raises(UsageError, match="--workers"):
         plan_workers(0, weights=1)
-
-
-def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
-    assert 1 <= cores() <= (os.cpu_count() or 1)
-    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
-    assert on_disk(tmp_path) == 1000
 
 
 # ---- Freed memory goes back to the system, and what a run took at most is known ----------------------------
