@@ -124,17 +124,14 @@ def plan_workers(
     processors = processors or cores()
     if not on_cpu or weights is None:
         return WorkerPlan(1, processors)
-    memory = _available_memory() if memory is None else memory
+    if memory is None:
+        import psutil
+
+        memory = int(psutil.virtual_memory().available)
     n_workers = min(processors, memory // (weights + OVERHEAD), processors if blocks is None else blocks)
     if n_workers > 1:
         return WorkerPlan(n_workers)
     return WorkerPlan(1, processors if weights >= THREADS_FROM else 1)
-
-
-def _available_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def cores() -> int:

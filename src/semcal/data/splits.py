@@ -176,9 +176,6 @@ def split_questions(
     train = sizes.calibration_train
     pool_sizes = {"few-shot": few_shot, "validation": sizes.validation, "calibration-train": train or 0}
     test_sizes = {"test": sizes.test}
-    _check_enough(ranked, pool_sizes | (test_sizes if test_questions is None else {}))
-    if test_questions is not None:
-        _check_enough(ranked_test, test_sizes)
     pool_groups = iter(groups)
     drawn_parts = {
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
@@ -192,7 +189,7 @@ def split_questions(
             raise InputError(
                 f"{name}: {len(parts[name])} questions are left, expected {size}. The questions of a group "
                 "stay in one part, and each few-shot example has a group of its own. Reduce the sizes in "
-                "SplitSizes, or add questions."
+                "SplitSizes (calibration_train=None takes the rest), or add questions."
             )
     near = near_duplicates(parts)
     warn_of_near_duplicates(near)
@@ -271,13 +268,3 @@ def _ranked(questions: Sequence[Question], seed: int) -> dict[str, Question]:
 
 def _rank(seed: int, key: str) -> bytes:
     return blake2b(f"{seed}\n{key}".encode(), digest_size=16).digest()
-
-
-def _check_enough(ranked: Mapping[str, Question], sizes: Mapping[str, int]) -> None:
-    total = sum(sizes.values())
-    if len(ranked) < total:
-        parts = " + ".join(f"{size} {name}" for name, size in sizes.items() if size)
-        raise InputError(
-            f"{len(ranked):,} different questions are too few for {parts} = {total:,}. "
-            "Reduce the sizes in SplitSizes (calibration_train=None takes the rest), or add questions."
-        )
