@@ -74,7 +74,6 @@ def test_a_larger_calibration_train_leaves_the_other_splits_alone():
 def test_a_question_asked_twice_counts_once():
     twice = [Question(f"again-{q.id}", q.question.upper() + " ", q.answers) for q in make_pool(48)]
     splits = split_questions(make_pool(48) + twice, sizes=SMALL)
-    assert splits.repeated == 48
     assert_disjoint(splits)
     assert all(not q.id.startswith("again") for part in parts(splits) for q in part)
 
@@ -82,7 +81,6 @@ def test_a_question_asked_twice_counts_once():
 def test_one_question_over_two_passages_is_two_questions():
     kent, essex = Question("a", "Who?", ("Ada",), "Kent."), Question("b", "Who?", ("Bo",), "Essex.")
     splits = split_questions([kent, essex], sizes=SplitSizes(None, validation=1, test=0, few_shot=0))
-    assert splits.repeated == 0
     assert {*splits.calibration_train, *splits.validation} == {kent, essex}
 
 
@@ -93,7 +91,6 @@ def test_test_questions_of_their_own_are_taken_out_of_the_pool():
         splits = split_questions(make_pool(40) + twice, test_questions=held_out, sizes=SMALL)
         assert len(splits.test) == 15
         assert {q.id for q in splits.test} <= {q.id for q in held_out}
-        assert splits.repeated == 30
         assert_disjoint(splits)
 
 
@@ -137,7 +134,6 @@ def test_questions_on_one_passage_stay_in_one_part_and_few_shot_examples_are_of_
     for one, other in combinations(parts(splits), 2):
         assert not groups_in(one) & groups_in(other)
     assert len(groups_in(splits.few_shot)) == 3
-    assert splits.parted == 3 * 4 + 4 + 3
     assert len(groups_in(splits.test)) == 7
 
 
@@ -158,8 +154,6 @@ def test_passages_of_the_test_file_are_taken_out_of_the_pool():
     splits = split_questions(pool, test_questions=held_out, sizes=SplitSizes(None, 10, 5, 2))
     assert groups_in(splits.test) == {f"Passage {p}." for p in range(5)}
     assert not groups_in(splits.test) & groups_in(splits.calibration_train + splits.validation)
-    assert splits.repeated == 0
-    assert splits.parted == 5 * 3 + 2 * 2 + 2  # of the test passages, of two examples, of a cut passage
 
 
 def test_near_duplicates_in_different_parts_are_counted_and_named():

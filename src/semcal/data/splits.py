@@ -68,8 +68,6 @@ class Splits:
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
-    repeated: int  # questions left out because they repeat another question
-    parted: int = 0  # questions left out because the part with the rest of their group has no room for them
     near: tuple[tuple[str, str], ...] = ()  # ids of near-duplicates in different parts, which stay there
 
 
@@ -168,7 +166,6 @@ def split_questions(
     _check([*pool, *held_out])
     ranked_test = _ranked(held_out, seed)
     ranked = {key: question for key, question in _ranked(pool, seed).items() if key not in ranked_test}
-    repeated = len(pool) + len(held_out) - len(ranked) - len(ranked_test)
     groups, test_groups = _grouped(ranked, ranked_test, seed)
     open_book = any(question.context is not None for question in ranked.values())
     usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
@@ -177,13 +174,12 @@ def split_questions(
     pool_sizes = {"few-shot": few_shot, "validation": sizes.validation, "calibration-train": train or 0}
     test_sizes = {"test": sizes.test}
     pool_groups = iter(groups)
-    drawn_parts = {
+    parts = {
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
         "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
         "validation": _next_part(pool_groups, sizes.validation),
         "calibration-train": _next_part(pool_groups, train),
     }
-    parts = {name: members for name, (members, _) in drawn_parts.items()}
     for name, size in (pool_sizes | test_sizes).items():
         if len(parts[name]) < size:
             raise InputError(
@@ -198,8 +194,6 @@ def split_questions(
         test=parts["test"],
         validation=parts["validation"],
         calibration_train=parts["calibration-train"],
-        repeated=repeated,
-        parted=len(ranked) - sum(map(len, groups)) + sum(cut for _, cut in drawn_parts.values()),
         near=near,
     )
 
@@ -236,14 +230,12 @@ def _grouped(
 
 def _next_part(
     groups: Iterator[Group], size: int | None, *, a_group: int | None = None
-) -> tuple[tuple[Question, ...], int]:
-    """Take `size` questions (None: all), at most `a_group` of each group, and count those left out."""
+) -> tuple[Question, ...]:
+    """Take `size` questions (None: all), at most `a_group` of each group."""
     members: Group = []
-    n = 0
     while (size is None or len(members) < size) and (group := next(groups, None)) is not None:
-        n += len(group)
         members += group[:a_group]
-    return tuple(members[:size]), n - len(members[:size])
+    return tuple(members[:size])
 
 
 def _check(questions: Sequence[Question]) -> None:
