@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import NotRun, data_folder
 from benchmarks import __main__ as runner
 
 
@@ -76,24 +73,3 @@ def test_the_status_says_of_failures_and_a_quick_run_keeps_its_rows_apart(
     module.results = list
     assert runner.main(["--quick"]) == 1
     assert runner.main(["--quick", "unknown"]) == 2
-
-
-def test_a_quick_run_reads_a_part_of_the_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, count in (("few", 3), ("many", 5000)):
-        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
-            file.writelines(f"{number}\n" for number in range(count))
-    (tmp_path / "golden.json").write_text("{}")
-    monkeypatch.setenv("SEMCAL_DATA", str(tmp_path))
-    with runner.part_of_data():
-        part = data_folder()
-        few, many = (
-            gzip.decompress((part / f"{name}.jsonl.gz").read_bytes()).split() for name in ("few", "many")
-        )
-        assert (part / "golden.json").read_text() == "{}"
-    assert few == [b"0", b"1", b"2"]
-    assert len(many) == runner.BLOCKS * runner.BLOCK
-    assert int(many[-1]) > 4000
-    assert os.environ["SEMCAL_DATA"] == str(tmp_path)
-    monkeypatch.delenv("SEMCAL_DATA")
-    with runner.part_of_data(), pytest.raises(NotRun, match="SEMCAL_DATA"):
-        data_folder()

@@ -7,7 +7,6 @@ they show what other programs need, or print.
 from __future__ import annotations
 
 import ast
-import json
 import re
 import subprocess
 import warnings
@@ -226,23 +225,6 @@ def run_script(script: str, folder: Path, programs: Path, environment: dict[str,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.mark.servers
-def test_a_program_s_own_prompts_are_calibrated_and_asked_over_a_server_too(
-    folder: Path, programs: Path, llama_server: str, llama_cache: Path
-) -> None:
-    """The commands of three pages, with two draws a question, against llama.cpp."""
-    pages = "".join(PAGES[f"docs/{name}.md"] for name in ("prompts", "extraction", "classification"))
-    script = "".join(block for block in blocks("bash", pages) if "export" not in block)
-    assert script.count("--model my-model") == 7
-    script = script.replace("--model my-model", f"--model openai:{llama_server}#atlas")
-    script = re.sub(r"(semcal calibrate \S+)", r"\1 --m 2 --config sampling.temperatures=1", script)
-    run_script(script, folder, programs, {"SEMCAL_CACHE": str(llama_cache)})
-    for name in ("passages-answers", "dates", "mails-answers"):
-        answers = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
-        assert [row["measure"] for row in answers] == ["Calibrated"] * 3
-        assert all(0 <= row["confidence"] <= 1 and len(row["samples"]) == 2 for row in answers)
 
 
 @pytest.mark.parametrize("name", pages_with("python"))

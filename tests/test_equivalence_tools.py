@@ -58,13 +58,6 @@ def test_the_graph_of_answers_gives_vectors_of_length_one() -> None:
         np.testing.assert_allclose(found, torch.cat([network(one) for one in ids]).numpy(), atol=0.02)
 
 
-def test_rounded_matrices_are_near_the_matrix_and_leave_room_for_sums_of_16_bits() -> None:
-    matrix = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
-    integers, scales = export.quantize(matrix, export.WEIGHT)
-    assert np.abs(matrix - integers * scales[:, None]).max() <= scales.max() / 2 * 1.001
-    assert 2 * 255 * int(np.abs(integers).max()) < 2**15
-
-
 @needs_data
 def test_questions_kept_apart_are_in_no_training_pair() -> None:
     folder = Path(os.environ["SEMCAL_DATA"])

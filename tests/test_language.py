@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import pytest
@@ -57,10 +56,3 @@ def test_all_pages_together_stay_short() -> None:
     pages = {one for one in reading.DOCS.rglob("*.md") if "_build" not in one.parts} - made
     assert sum(reading.word_count(one.read_text("utf-8")) for one in pages) <= 35_000
     assert reading.word_count(reading.paths()[0].read_text("utf-8")) <= 700
-
-
-def test_sentences_of_a_page_leave_out_code_and_tables() -> None:
-    page = "# Title\n\nRun `semcal ask` with [a model](models.md). It takes 0.5 s.\n\n"
-    page += "```bash\nsemcal ask\n```\n| a | b |\n"
-    assert list(reading.sentences(page)) == ["Run code with a model.", "It takes 12 s."]
-    assert not re.search("semcal", reading.prose(page))

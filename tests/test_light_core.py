@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from semcal.errors import EXTRAS, MissingExtraError, naming_extra
+from semcal.errors import EXTRAS
 from semcal.recalibration import Platt, Provenance, TemperatureScaling, save_pretrained
 from tests.cli.invoking import write
 from tests.servers import fake_model
@@ -173,20 +173,6 @@ def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path
     assert (tmp_path / "out" / "example-set" / "calibration.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("model", "remedy"),
-    [
-        ("llama3", "openai:URL#NAME"),
-        ("here.gguf", "openai:http"),
-    ],
-)
-def test_a_model_that_a_server_has_is_told_what_to_write(tmp_path: Path, model: str, remedy: str) -> None:
-    (tmp_path / "here.gguf").write_bytes(b"GGUF")
-    code, _, messages = command(tmp_path, "ask", "Who?", "--model", model, "--equivalence", "exact")
-    assert (code, remedy in messages, "Traceback" in messages) == (1, True, False), messages
-    assert ("torch" in messages) == (model == "here.gguf")
-
-
 #: Calls that need an extra, and how their errors begin.
 CALLS = {
     "semcal.load_model('atlas')": "the language model 'atlas' needs torch",
@@ -212,9 +198,3 @@ for call in {list(CALLS)}:
     assert [line[: len(begin)] for line, begin in zip(found, CALLS.values(), strict=True)] == [
         *CALLS.values()
     ]
-
-
-def test_other_modules_that_are_missing_are_not_taken_for_an_extra() -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_module") as caught, naming_extra("all"):
-        import no_such_module  # noqa: F401
-    assert not isinstance(caught.value, MissingExtraError)

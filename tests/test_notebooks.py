@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.notebooks import FOLDER, page
+from tools.notebooks import FOLDER
 
 matplotlib = pytest.importorskip("matplotlib")
 NAMES = ("calibrate", "paper", "score")
@@ -62,15 +62,3 @@ def test_a_notebook_runs_and_prints_what_it_shows(
 
     assert pyplot.get_fignums()
     pyplot.close("all")
-
-
-def test_a_page_of_the_docs_holds_text_code_tables_and_figures() -> None:
-    shown = page({"cells": stored("score")})
-    assert shown.startswith("# Score ")
-    assert 'results = semcal.score(samples, equivalence="atlas")' in shown
-    assert shown.count('src="data:image/png;base64,') == 4
-    assert "<table" in shown
-    output = {"output_type": "stream", "name": "stdout", "text": ["1 < 2\n"]}
-    assert "<pre>1 &lt; 2</pre>" in page(
-        {"cells": [{"cell_type": "code", "source": "", "outputs": [output]}]}
-    )

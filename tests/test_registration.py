@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,15 +16,13 @@ from torch import Tensor
 from semcal.calibration.signals import SIGNALS, Assessment, register_signal
 from semcal.demo.questions import load_set
 from semcal.errors import StoreError, UsageError
-from semcal.experiment.report.build import glossary
 from semcal.experiment.report.report_tables import REPORT_TABLES, SECTIONS, ReportTable, Section
-from semcal.experiment.report.tables import Field, in_order, metric_title
+from semcal.experiment.report.tables import Field
 from semcal.files import json_checksum
 from semcal.measures import MEASURES, Measure
 from semcal.metrics import METRICS, Metric
 from semcal.models.equivalence import EQUIVALENCES, NamedEquivalence, Triple
 from semcal.models.protocols import Sampler
-from semcal.plotting import method_colour, method_line
 from semcal.recalibration import (
     RECALIBRATORS,
     Base,
@@ -37,11 +33,9 @@ from semcal.recalibration import (
     from_pretrained,
 )
 from semcal.recalibration.exact_solver import token_losses
-from semcal.recalibration.methods import SERVED
 from semcal.registry import PLUGINS, load_plugins
 from semcal.workers import ProcessExecutor
 from tests.cli.invoking import semcal, write
-from tests.steps import jobs_for_workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 
@@ -314,17 +308,6 @@ def test_a_grid_fits_selects_and_samples_and_its_results_and_tables_have_them(ru
     assert BOLDEST.caption in (run_folder / "results.md").read_text()
 
 
-def test_tables_figures_glossary_and_servers_know_them() -> None:
-    terms = {code: text for codes in glossary().values() for code, text in codes.items()}
-    assert (terms["S-SC"], terms["Mixture"]) == (SQUARED.meaning, MIXTURE.meaning)
-    assert terms["bold"] == BOLDNESS.meaning
-    assert in_order(["S-SC", "T-SC", "IC-SC", "unknown"], MEASURES) == [*("IC-SC", "T-SC", "S-SC", "unknown")]
-    assert metric_title("boldness") == "bold"
-    assert in_order(["Mixture", "ATS", "Base"]) == ["Base", "ATS", "Mixture"]
-    assert (method_colour("Mixture"), method_line("Mixture")) == ("#123456", ":")
-    assert "Mixture" not in SERVED
-
-
 PLUGIN = """
 from semcal.measures import MEASURES, Measure
 
@@ -361,45 +344,27 @@ def test_a_module_of_the_users_is_imported_by_an_option_of_every_command(
         assert (code, f"plugins: '{name}'" in stderr, reason in stderr) == (2, True, True)
 
 
-@pytest.mark.usefixtures("forgotten")
-def test_worker_processes_import_the_modules_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "plugin_of_3.py").write_text(PLUGIN.format(name="C3-SC"))
-    load_plugins(["plugin_of_3"])
-    with ProcessExecutor(jobs_for_workers.ten, 1, preload=()) as executor:
-        known = [executor.submit(jobs_for_workers.KnowsMeasure(name), stage="ask") for name in ("C3-SC", "X")]
-        assert [one.result() for one in known] == [True, False]
-
-
-OF_RAY = """
+OF_WORKER = """
 def held():
     return MEASURES
 
 def job(held, _):
-    return "C5-SC" in held
-"""
-#: Does a job as a process of a Ray cluster does, which has imported nothing of the user's.
-RAY_TASK = """
-import pickle, sys
-from semcal.experiment.ray_executor import do
-outcome = do(*pickle.load(sys.stdin.buffer))
-print(outcome.error or outcome.value)
+    return "C3-SC" in held
 """
 
 
 @pytest.mark.usefixtures("forgotten")
-def test_ray_tasks_import_the_modules_before_what_they_register_is_read(
+def test_worker_processes_import_the_modules_before_what_they_register_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "plugin_of_5.py").write_text(PLUGIN.format(name="C5-SC") + OF_RAY)
-    load_plugins(["plugin_of_5"])
-    module = sys.modules["plugin_of_5"]
-    task = pickle.dumps((pickle.dumps(module.held), str(tmp_path), pickle.dumps(module.job), PLUGINS))
-    command = [sys.executable, "-P", "-c", RAY_TASK]
-    done = subprocess.run(command, input=task, capture_output=True, check=False, timeout=300)
-    assert done.stdout.decode().strip() == "True", done.stderr.decode()
+    """As do tasks on Ray: both call `run_pickled`."""
+    monkeypatch.chdir(tmp_path)
+    Path("plugin_of_3.py").write_text(PLUGIN.format(name="C3-SC") + OF_WORKER)
+    load_plugins(["plugin_of_3"])
+    sys.path.remove(str(tmp_path))  # so that the functions cannot be unpickled without it
+    module = sys.modules["plugin_of_3"]
+    with ProcessExecutor(module.held, 1, preload=()) as executor:
+        assert executor.submit(module.job).result()
 
 
 def test_a_name_that_is_taken_and_one_that_is_unknown_are_refused(questions: str) -> None:

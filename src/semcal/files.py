@@ -24,7 +24,7 @@ import shutil
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
@@ -51,24 +51,16 @@ PATIENCE = 0.5
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-def user_cache(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of a cache: below SEMCAL_CACHE, or else in the user's cache folder.
-
-    >>> str(user_cache("servers", {"SEMCAL_CACHE": "/big"}))
-    '/big/servers'
-    """
-    if folder := environment.get("SEMCAL_CACHE"):
+def user_cache(name: str) -> Path:
+    """Return the folder of a cache: below SEMCAL_CACHE, or else in the user's cache folder."""
+    if folder := os.environ.get("SEMCAL_CACHE"):
         return Path(folder, name)
     usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    return Path(environment.get("XDG_CACHE_HOME") or usual).expanduser() / "semcal" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or usual).expanduser() / "semcal" / name
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a device, a pipe or an open file, which is written directly.
-
-    >>> is_stream(Path("/dev/null")), is_stream(Path("rows.jsonl"))
-    (True, False)
-    """
+    """Return whether a path is a device, a pipe or an open file, which is written directly."""
     if not path.exists() or path.is_dir():
         return False
     return not path.is_file() or str(path.parent) in _OPEN_FILES
@@ -270,11 +262,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object)  # json.loads would make 
 
 
 def parse(text: str) -> tuple[Any, bool]:
-    """Return the value of a JSON text, and whether `fault` must check it; InputError for other text.
-
-    >>> parse('{"id": 1, "samples": ["Ada"]}')
-    ({'id': 1, 'samples': ['Ada']}, False)
-    """
+    """Return the value of a JSON text, and whether `fault` must check it; InputError for other text."""
     try:
         value = _DECODER.decode(text)
     except RecursionError:
@@ -348,13 +336,7 @@ class JsonLine:
 
 
 def row_of(line: int, value: Any, *, odd: bool = True) -> JsonLine | RowError:
-    """Return a parsed value as a row, or a `RowError` if it is not one.
-
-    `odd` is true if the value may be invalid JSON (see `fault`).
-
-    >>> row_of(3, {"id": "b2", "confidence": float("nan")})
-    RowError("line 3 (id 'b2'): 'confidence' holds NaN, which is not valid JSON: write null for an ...
-    """
+    """Return a parsed value as a row, or a `RowError` if it is not one; if `odd`, `fault` checks it."""
     if not isinstance(value, dict):
         return RowError(line, f"expected a JSON object, got {type(value).__name__}")
     row = JsonLine(line, value)
@@ -400,7 +382,7 @@ def canonical(value: Any) -> str:
 
 
 def _written(value: Any, **how: Any) -> str:
-    write = partial(json.dumps, ensure_ascii=False, allow_nan=False, **how)
+    write: Callable[..., str] = partial(json.dumps, ensure_ascii=False, allow_nan=False, **how)
     try:
         return write(value, default=_encodable)
     except (TypeError, ValueError):  # NaN, infinities or odd keys

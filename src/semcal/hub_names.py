@@ -142,11 +142,7 @@ def _directory(path: Path, kind: NamedKind) -> Location:
 
 
 def is_hub_id(path_or_id: str | Path) -> bool:
-    """Return whether a string is an id owner/name and not an existing path.
-
-    >>> is_hub_id("owner/name"), is_hub_id("./owner/name"), is_hub_id(Path("owner/name"))
-    (True, False, False)
-    """
+    """Return whether a string is an id owner/name and not an existing path."""
     if isinstance(path_or_id, Path) or path_or_id.startswith((".", "~", "/")):
         return False
     return path_or_id.count("/") == 1 and all(path_or_id.split("/")) and not Path(path_or_id).exists()

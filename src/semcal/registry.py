@@ -43,11 +43,7 @@ def check_name(name: str, names: Iterable[str], *, what: str) -> str:
 
 
 def option_name(name: str) -> str:
-    """Return the option of a command that sets a field.
-
-    >>> option_name("max_new_tokens")
-    '--max-new-tokens'
-    """
+    """Return the option of a command that sets a field."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from semcal import inputs
+from semcal.arrays import as_option
 from semcal.calibration.calibration import Calibration, as_calibration
 from semcal.calibration.compatibility import (
     check_answer_format,
@@ -24,7 +24,7 @@ from semcal.calibration.fields import FieldCalibration, as_field_calibration
 from semcal.calibration.signals import add_signals, signals_named
 from semcal.data.datasets import Questions, as_cell, as_questions
 from semcal.data.question import Question
-from semcal.errors import QuestionError, UsageError, shown
+from semcal.errors import QuestionError, UsageError
 from semcal.fields.rows import STRUCTURED_TOKENS, check_to_sample, document_step, system_message
 from semcal.grading.grade import as_grader
 from semcal.inputs import (
@@ -117,15 +117,6 @@ def _settings_of(
     sampling = replace(calibration.sampling, seed=rest.pop("seed", 0))
     rest["answer"] = calibration.answer_kind
     return sampling, replace(calibration.cluster, equivalence=judge)
-
-
-def _as_threshold(value: Any) -> float | None:
-    is_number: bool = isinstance(value, Real)
-    if value is None or (is_number and 0 <= value <= 1):
-        return cast("float | None", value)
-    raise UsageError(
-        f"abstain_below: expected a number in [0, 1], got {shown(value)}. Pass a number such as 0.5"
-    )
 
 
 class SemanticUQ:
@@ -231,7 +222,10 @@ class SemanticUQ:
             check_equivalence(self.calibration, self.equivalence, force=force)
         self.sampling = Sampling(tuple(self.recalibrators.values()), asked, sampling)
         self.measure = check_name(rest.get("measure") or "E-SC", MEASURES, what="measure")
-        self.threshold = _as_threshold(rest.get("abstain_below"))
+        self.threshold = rest.get("abstain_below")
+        if self.threshold is not None:
+            expected = "a number from 0 to 1, such as 0.5"
+            self.threshold = as_option(self.threshold, "abstain_below", expected, low=-1e-9, high=1 + 1e-9)
         self.costs = Counter[str]()
         self.options = MeasureOptions(rest.get("t_alpha", 0.5), rest.get("g_alpha", 0.5))
         check_likelihoods(model, self.recalibrator, self.measure)
@@ -246,28 +240,21 @@ class SemanticUQ:
         """The recalibrator used to sample the answer."""
         return next(iter(self.recalibrators.values()))
 
-    def ask(
-        self,
-        question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]],
-        *,
-        context: str | None = None,
-    ) -> Answer:
-        """Ask one question: a text (with a passage as `context`), messages, a dict or a `Question`.
+    def ask(self, question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]]) -> Answer:
+        """Ask one question: a text, messages, a dict or a `Question`.
 
         The random numbers are derived from the seed and the text of the question, so that repeating a
         question repeats the answer. Errors are as in `semcal.ask_many`.
         """
-        return self.ask_many([_with_context(question, context)], progress=False)[0]  # raises for a failure
+        return self.ask_many(as_questions([question], "the question"), progress=False)[0]
 
-    def check(
-        self, question: Question | str | Mapping[str, object], answer: str, *, context: str | None = None
-    ) -> Answer:
+    def check(self, question: Question | str | Mapping[str, object], answer: str) -> Answer:
         """Return the confidence in an answer that another program, or a person, has given to a question.
 
         With a calibration that was learned with ``answer="given"`` the confidence is a probability. Otherwise
         it is the share of samples that mean the same as the answer. Errors are as in `semcal.check`.
         """
-        return self.check_many([_with_context(question, context)], [answer], progress=False)[0]
+        return self.check_many(as_questions([question], "the question"), [answer], progress=False)[0]
 
     def check_many(
         self, questions: Questions, answers: Sequence[str], *, progress: ShowProgress = True
@@ -487,13 +474,6 @@ def _ask_documents(
     warn_of_failures(failures, len(rows))
     read = [row for row in sampled if row.failure is None]
     return judge_documents(read, calibration, calibration.cluster, failures)
-
-
-def _with_context(
-    question: Question | str | Mapping[str, object] | Sequence[Mapping[str, object]], context: str | None
-) -> Question:
-    (one,) = as_questions([question], "the question")
-    return one if context is None else replace(one, context=context)
 
 
 @dataclass(frozen=True)

@@ -124,17 +124,14 @@ def plan_workers(
     processors = processors or cores()
     if not on_cpu or weights is None:
         return WorkerPlan(1, processors)
-    memory = _available_memory() if memory is None else memory
+    if memory is None:
+        import psutil
+
+        memory = int(psutil.virtual_memory().available)
     n_workers = min(processors, memory // (weights + OVERHEAD), processors if blocks is None else blocks)
     if n_workers > 1:
         return WorkerPlan(n_workers)
     return WorkerPlan(1, processors if weights >= THREADS_FROM else 1)
-
-
-def _available_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def cores() -> int:
@@ -189,21 +186,19 @@ def _call(function: Callable[[Any], Any], item: Any, *_: object) -> Any:
     return function(item)
 
 
-def run_job(
-    job: Job, state: Any, progress: Progress, *, clock: Callable[[], float] = time.process_time
-) -> JobOutcome:
+def run_job(job: Job, state: Any, progress: Progress) -> JobOutcome:
     """Do a job in this process. The outcome holds its error; interruptions are raised.
 
     After a long job, freed memory returns to the system; otherwise it would stay in this process in pieces
     that are too small for the next job.
     """
-    start = clock()
+    start = time.process_time()
     value, failure = None, None
     try:
         value = job(state, progress)
     except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
         failure = error
-    seconds = clock() - start
+    seconds = time.process_time() - start
     if seconds >= LONG:
         trim_memory()
     return JobOutcome(value, failure, seconds=seconds, peak_mb=peak_memory_mb())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.data.datasets import load_questions
 from semcal.data.question import Question
 from semcal.data.splits import Splits, SplitSizes, near_duplicates, question_key, split_questions
 from semcal.errors import InputError, SemcalWarning
@@ -42,12 +40,6 @@ def assert_disjoint(splits: Splits) -> None:
         assert not {question_key(q) for q in one} & {question_key(q) for q in other}
 
 
-def test_splits_have_the_sizes_asked_for_and_share_nothing():
-    splits = split_questions(make_pool(60), sizes=SMALL)
-    assert [len(part) for part in parts(splits)] == [3, 15, 10, 20]
-    assert_disjoint(splits)
-
-
 def test_the_defaults_are_the_papers():
     sizes = SplitSizes()
     assert (sizes.calibration_train, sizes.validation, sizes.test) == (60_000, 2_000, 2_000)
@@ -72,11 +64,6 @@ def test_splits_depend_neither_on_the_order_of_the_rows_nor_on_the_ids(pool, siz
     assert asked([replace(q, id=f"new-{q.id}") for q in shuffled]) == asked(pool)
 
 
-def test_another_seed_draws_other_splits():
-    pool = make_pool(60)
-    assert split_questions(pool, sizes=SMALL, seed=1).test != split_questions(pool, sizes=SMALL, seed=2).test
-
-
 def test_a_larger_calibration_train_leaves_the_other_splits_alone():
     small = split_questions(make_pool(80), sizes=SMALL)
     large = split_questions(make_pool(80), sizes=SplitSizes(40, validation=10, test=15, few_shot=3))
@@ -87,7 +74,6 @@ def test_a_larger_calibration_train_leaves_the_other_splits_alone():
 def test_a_question_asked_twice_counts_once():
     twice = [Question(f"again-{q.id}", q.question.upper() + " ", q.answers) for q in make_pool(48)]
     splits = split_questions(make_pool(48) + twice, sizes=SMALL)
-    assert splits.repeated == 48
     assert_disjoint(splits)
     assert all(not q.id.startswith("again") for part in parts(splits) for q in part)
 
@@ -95,7 +81,6 @@ def test_a_question_asked_twice_counts_once():
 def test_one_question_over_two_passages_is_two_questions():
     kent, essex = Question("a", "Who?", ("Ada",), "Kent."), Question("b", "Who?", ("Bo",), "Essex.")
     splits = split_questions([kent, essex], sizes=SplitSizes(None, validation=1, test=0, few_shot=0))
-    assert splits.repeated == 0
     assert {*splits.calibration_train, *splits.validation} == {kent, essex}
 
 
@@ -106,15 +91,14 @@ def test_test_questions_of_their_own_are_taken_out_of_the_pool():
         splits = split_questions(make_pool(40) + twice, test_questions=held_out, sizes=SMALL)
         assert len(splits.test) == 15
         assert {q.id for q in splits.test} <= {q.id for q in held_out}
-        assert splits.repeated == 30
         assert_disjoint(splits)
 
 
 @pytest.mark.parametrize(
     ("pool", "options", "named"),
     [
-        (make_pool(47), {}, "^47 .* 3 few-shot .* 10 validation .* 20 calibration-train .* 15 test = 48"),
-        (make_pool(47), {"test_questions": make_pool(10, prefix="dev")}, "15 test"),
+        (make_pool(47), {}, "calibration-train: 19 questions are left, expected 20"),
+        (make_pool(47), {"test_questions": make_pool(10, prefix="dev")}, "test: 10 questions"),
         (grouped_pool(4, 20), {"sizes": SplitSizes(0, validation=10, test=15, few_shot=3)}, "validation"),
         ([*make_pool(60), Question("x", "Why?")], {}, "'x'"),
         ([*make_pool(60), Question("7", "Why?", ("So",))], {}, "'7'"),
@@ -140,17 +124,6 @@ def test_case_blanks_and_punctuation_make_no_other_question(one, other, same):
     assert (question_key(Question("1", one)) == question_key(Question("2", other))) is same
 
 
-@pytest.mark.filterwarnings("ignore:.* nearly equal:semcal.errors.SemcalWarning")
-def test_real_questions_split_without_overlap(semcal_data):
-    sizes = SplitSizes(calibration_train=3000, validation=1000, test=1000)
-    for name, few_shot in (("squad", 4), ("nq_open", 10), ("triviaqa", 10)):
-        train = load_questions(semcal_data / f"{name}_train_sample.jsonl.gz")
-        dev = load_questions(semcal_data / f"{name}_dev_sample.jsonl.gz")
-        splits = split_questions(train, test_questions=dev, sizes=sizes)
-        assert [len(part) for part in parts(splits)] == [few_shot, 1000, 1000, 3000]
-        assert_disjoint(splits)
-
-
 def groups_in(part: tuple[Question, ...]) -> set[str | None]:
     return {q.context for q in part}
 
@@ -161,7 +134,6 @@ def test_questions_on_one_passage_stay_in_one_part_and_few_shot_examples_are_of_
     for one, other in combinations(parts(splits), 2):
         assert not groups_in(one) & groups_in(other)
     assert len(groups_in(splits.few_shot)) == 3
-    assert splits.parted == 3 * 4 + 4 + 3
     assert len(groups_in(splits.test)) == 7
 
 
@@ -182,32 +154,14 @@ def test_passages_of_the_test_file_are_taken_out_of_the_pool():
     splits = split_questions(pool, test_questions=held_out, sizes=SplitSizes(None, 10, 5, 2))
     assert groups_in(splits.test) == {f"Passage {p}." for p in range(5)}
     assert not groups_in(splits.test) & groups_in(splits.calibration_train + splits.validation)
-    assert splits.repeated == 0
-    assert splits.parted == 5 * 3 + 2 * 2 + 2  # of the test passages, of two examples, of a cut passage
 
 
 def test_near_duplicates_in_different_parts_are_counted_and_named():
-    pool = make_pool(400)
-    asked = [("a", "What's the capital of Freedonia?"), ("b", "What is the capital of Freedonia?")]
-    pool += [Question(id, text, ("Fredville",)) for id, text in asked]
-    sizes = SplitSizes(None, validation=100, test=150, few_shot=3)
-    found = 0
-    for seed in range(6):
-        apart = sum(bool({q.id for q in part} & {"a", "b"}) for part in parts_of(pool, sizes, seed)) == 2
-        found += apart
-        if apart:
-            with pytest.warns(SemcalWarning, match=r"^1 pairs .*\('[ab]' and '[ab]', …\).* `group`"):
-                splits = split_questions(pool, sizes=sizes, seed=seed)
-            assert set(splits.near[0]) == {"a", "b"}
-    assert 0 < found < 6
-    pool[-2:] = [replace(q, extra={"group": "capital"}) for q in pool[-2:]]
-    assert all(not split_questions(pool, sizes=sizes, seed=seed).near for seed in range(6))
-
-
-def parts_of(pool: list[Question], sizes: SplitSizes, seed: int) -> list[tuple[Question, ...]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SemcalWarning)
-        return parts(split_questions(pool, sizes=sizes, seed=seed))
+    texts = ("What's the capital of Freedonia?", "What is the capital of Freedonia?")
+    pair = [Question(text, text, ("Fredville",)) for text in texts]
+    with pytest.warns(SemcalWarning, match="^1 pairs .*`group`"):
+        splits = split_questions(pair, sizes=SplitSizes(0, validation=1, test=1, few_shot=0))
+    assert set(splits.near[0]) == {*texts}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from semcal.files import (
     clear_folder,
     file_lock,
     own_files,
-    part_folder,
     remove_leftovers,
     write_sealed,
     writing,
@@ -223,10 +222,3 @@ except OSError as error:
     done = subprocess.run([sys.executable, "-c", code, str(out)], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"{out}\n", "")
     assert names(tmp_path) == []
-
-
-def test_what_is_written_by_name_has_a_folder_of_its_own_meanwhile(tmp_path: Path) -> None:
-    with part_folder(tmp_path / "weights") as folder:
-        (folder / "weights").write_text("1")
-        (folder / "weights").replace(tmp_path / "weights")
-    assert names(tmp_path) == ["weights"]

@@ -16,6 +16,7 @@ from made_up_grid import Grid, write_grid
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from semcal.errors import UsageError
 from semcal.experiment.finished import FinishedRun, read_finished, read_results
 from semcal.experiment.report.build import inline_svg
 from semcal.experiment.report.question_figures import prompt_figure, schematic_figure, teaser_figure

@@ -9,8 +9,6 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from semcal.errors import QuestionError, SemcalWarning
 from semcal.files import atomic_write
 
@@ -32,16 +30,6 @@ class Add:
         tell(self.number)
         time.sleep(self.seconds)
         return held + self.number
-
-
-@dataclass(frozen=True)
-class KnowsMeasure:
-    name: str
-
-    def __call__(self, held, tell):
-        from semcal.measures import MEASURES
-
-        return self.name in MEASURES
 
 
 def process(held, tell):
@@ -86,23 +74,6 @@ class DieOnce:
 
 def die(held, tell):
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-@dataclass(frozen=True)
-class Product:
-    """A sum of floats in float32, whose last bits tell in what order it was taken."""
-
-    seed: int
-
-    def __call__(self, held, tell):
-        import torch
-
-        rng = np.random.default_rng(self.seed)
-        table = rng.standard_normal((300, 3000), dtype=np.float32)
-        vector = rng.standard_normal(3000, dtype=np.float32)
-        return (table @ vector).tobytes(), (
-            torch.from_numpy(table) @ torch.from_numpy(vector)
-        ).numpy().tobytes()
 
 
 @dataclass(frozen=True)

@@ -437,7 +437,7 @@ def test_questions_with_a_passage_and_without_are_not_mixed_up(tmp_path: Path) -
     closed.save_pretrained(tmp_path)
     uq = SemanticUQ(model, calibration=tmp_path, equivalence=FakeEquivalence())
     with pytest.raises(InputError, match="'context' is present"):
-        uq.ask(labelled[0].question, context="A passage.")
+        uq.ask({"question": labelled[0].question, "context": "A passage."})
     opened = [replace(question, context=f"Passage {i}.") for i, question in enumerate(labelled)]
     mixed = [*labelled[:40], *opened[40:]]
     for kind, expected in ((opened, True), (labelled, False), (mixed, None)):

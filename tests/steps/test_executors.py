@@ -22,8 +22,6 @@ from semcal.workers import (
     JobOutcome,
     ProcessExecutor,
     SerialExecutor,
-    cores,
-    on_disk,
     peak_memory_mb,
     plan_workers,
     run_recorded,
@@ -49,12 +47,6 @@ def test_every_process_has_one_thread_and_there_are_as_many_as_asked_for(two) ->
     found = done(two, *[jobs.threads for _ in range(8)])
     assert {(threads, blas) for threads, blas, _ in found} == {(1, "1")}
     assert 1 <= len({process for *_, process in found} - {os.getpid()}) <= 2
-
-
-def test_products_have_the_same_bits_in_any_process(two) -> None:
-    tasks = [jobs.Product(seed) for seed in range(4)]
-    with ProcessExecutor(jobs.ten, 1) as one:
-        assert done(two, *tasks) == done(one, *tasks)
 
 
 def test_results_are_kept_as_they_come_and_progress_is_told(two) -> None:
@@ -286,13 +278,6 @@ def test_a_number_that_is_asked_for_is_taken() -> None:
     assert (found.n_workers, found.n_threads, found.requested) == (3, 1, True)
     with pytest.raises(UsageError, match="--workers"):
         plan_workers(0, weights=1)
-
-
-def test_this_machine_says_what_it_has(tmp_path: Path) -> None:
-    assert 1 <= cores() <= (os.cpu_count() or 1)
-    (tmp_path / "model.safetensors").write_bytes(bytes(1000))
-    (tmp_path / "pytorch_model.bin").write_bytes(bytes(10))
-    assert on_disk(tmp_path) == 1000
 
 
 # ---- Freed memory goes back to the system, and what a run took at most is known ----------------------------

@@ -77,11 +77,7 @@ class Question:
 
 
 def reference_text(value: Any) -> str:
-    """Return a reference answer as text, a whole number in digits; InputError for any other value.
-
-    >>> reference_text("Ada"), reference_text(1988), reference_text(7.0)
-    ('Ada', '1988', '7')
-    """
+    """Return a reference answer as text, a whole number in digits; InputError for any other value."""
     if isinstance(value, str):
         return value
     is_integer = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
@@ -144,13 +140,7 @@ def passage_key(context: str | None) -> str:
 
 
 def group_of(row: RowData) -> str | float | None:
-    """Return the value of the field `group` of a row, None if missing.
-
-    InputError if it is neither a text nor a number.
-
-    >>> group_of({"question": "Who?", "group": "chapter 3"}), group_of({"question": "Who?"})
-    ('chapter 3', None)
-    """
+    """Return the value of the field `group` of a row, None if missing; InputError for an invalid value."""
     value = row.get(GROUP)
     if value is None or isinstance(value, str) or (isinstance(value, (int, float)) and not math.isnan(value)):
         return value
@@ -229,11 +219,7 @@ def user_turn(question: Question, form: str | None = None) -> Turn:
 
 
 def answer_turn(answer: str) -> Turn:
-    """Return the assistant turn of `answer`, with one full stop at its end.
-
-    >>> answer_turn("Ada").content, answer_turn("Washington, D.C.").content
-    ('Ada.', 'Washington, D.C.')
-    """
+    """Return the assistant turn of `answer`, with one full stop at its end."""
     return Turn("assistant", answer if answer.endswith(".") else f"{answer}.")
 
 
@@ -241,16 +227,15 @@ def chat(
     question: Question | str,
     *,
     few_shot: Sequence[Question] = (),
-    context: str | None = None,
     system: str | None = SYSTEM_MESSAGE,
     user: str | None = None,
 ) -> tuple[Turn, ...]:
     """Return the chat of one question, which ends in a user turn.
 
-    Each of the `few_shot` examples is answered with its first reference. `context` is the passage if the
-    question is a text. If `system` is None, the chat has no system turn. `user` is the form of the user turn
-    (:func:`user_turn`). A question with messages keeps them; the examples go before its last turn. An example
-    with messages shows its last. InputError if an example has no answer, or a passage is given twice.
+    Each of the `few_shot` examples is answered with its first reference. If `system` is None, the chat has no
+    system turn. `user` is the form of the user turn (:func:`user_turn`). A question with messages keeps them;
+    the examples go before its last turn. An example with messages shows its last. InputError if an example
+    has no answer.
 
     >>> example = Question("7", "Who found radium?", ("Marie Curie",))
     >>> for turn in chat("Who built it?", few_shot=[example], system="Be brief."):
@@ -261,9 +246,7 @@ def chat(
     user: Question: Who built it?
     """
     if isinstance(question, str):
-        question = Question("", question, context=context)
-    elif context is not None:
-        raise InputError(f"question {question.id!r} has a passage already. Leave `context` out.")
+        question = Question("", question)
     turns = [] if system is None else [Turn("system", system)]
     if question.messages:
         *turns, last = question.messages

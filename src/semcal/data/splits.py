@@ -68,17 +68,11 @@ class Splits:
     validation: tuple[Question, ...]
     test: tuple[Question, ...]
     few_shot: tuple[Question, ...]
-    repeated: int  # questions left out because they repeat another question
-    parted: int = 0  # questions left out because the part with the rest of their group has no room for them
     near: tuple[tuple[str, str], ...] = ()  # ids of near-duplicates in different parts, which stay there
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without punctuation.
-
-    >>> words("Who  wrote “Moonfleet”?")
-    ['who', 'wrote', 'moonfleet']
-    """
+    """Return the words of a text in lower case, without punctuation."""
     text = unicodedata.normalize("NFKC", text).casefold()
     return "".join(" " if unicodedata.category(c)[0] in "PSZC" else c for c in text).split()
 
@@ -114,10 +108,6 @@ def question_key(question: Question) -> str:
     """Return a key that equal questions share: words without case and punctuation, and the passage.
 
     The words of a question with messages are those of all turns.
-
-    >>> a, b = Question("1", "Who  wrote “Moonfleet”?"), Question("2", "who wrote moonfleet")
-    >>> question_key(a) == question_key(b)
-    True
     """
     return f"{' '.join(words(question.text)) or question.text}\n{passage_key(question.context)}"
 
@@ -176,7 +166,6 @@ def split_questions(
     _check([*pool, *held_out])
     ranked_test = _ranked(held_out, seed)
     ranked = {key: question for key, question in _ranked(pool, seed).items() if key not in ranked_test}
-    repeated = len(pool) + len(held_out) - len(ranked) - len(ranked_test)
     groups, test_groups = _grouped(ranked, ranked_test, seed)
     open_book = any(question.context is not None for question in ranked.values())
     usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
@@ -184,23 +173,19 @@ def split_questions(
     train = sizes.calibration_train
     pool_sizes = {"few-shot": few_shot, "validation": sizes.validation, "calibration-train": train or 0}
     test_sizes = {"test": sizes.test}
-    _check_enough(ranked, pool_sizes | (test_sizes if test_questions is None else {}))
-    if test_questions is not None:
-        _check_enough(ranked_test, test_sizes)
     pool_groups = iter(groups)
-    drawn_parts = {
+    parts = {
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
         "test": _next_part(pool_groups if test_questions is None else iter(test_groups), sizes.test),
         "validation": _next_part(pool_groups, sizes.validation),
         "calibration-train": _next_part(pool_groups, train),
     }
-    parts = {name: members for name, (members, _) in drawn_parts.items()}
     for name, size in (pool_sizes | test_sizes).items():
         if len(parts[name]) < size:
             raise InputError(
                 f"{name}: {len(parts[name])} questions are left, expected {size}. The questions of a group "
                 "stay in one part, and each few-shot example has a group of its own. Reduce the sizes in "
-                "SplitSizes, or add questions."
+                "SplitSizes (calibration_train=None takes the rest), or add questions."
             )
     near = near_duplicates(parts)
     warn_of_near_duplicates(near)
@@ -209,8 +194,6 @@ def split_questions(
         test=parts["test"],
         validation=parts["validation"],
         calibration_train=parts["calibration-train"],
-        repeated=repeated,
-        parted=len(ranked) - sum(map(len, groups)) + sum(cut for _, cut in drawn_parts.values()),
         near=near,
     )
 
@@ -247,14 +230,12 @@ def _grouped(
 
 def _next_part(
     groups: Iterator[Group], size: int | None, *, a_group: int | None = None
-) -> tuple[tuple[Question, ...], int]:
-    """Take `size` questions (None: all), at most `a_group` of each group, and count those left out."""
+) -> tuple[Question, ...]:
+    """Take `size` questions (None: all), at most `a_group` of each group."""
     members: Group = []
-    n = 0
     while (size is None or len(members) < size) and (group := next(groups, None)) is not None:
-        n += len(group)
         members += group[:a_group]
-    return tuple(members[:size]), n - len(members[:size])
+    return tuple(members[:size])
 
 
 def _check(questions: Sequence[Question]) -> None:
@@ -279,13 +260,3 @@ def _ranked(questions: Sequence[Question], seed: int) -> dict[str, Question]:
 
 def _rank(seed: int, key: str) -> bytes:
     return blake2b(f"{seed}\n{key}".encode(), digest_size=16).digest()
-
-
-def _check_enough(ranked: Mapping[str, Question], sizes: Mapping[str, int]) -> None:
-    total = sum(sizes.values())
-    if len(ranked) < total:
-        parts = " + ".join(f"{size} {name}" for name, size in sizes.items() if size)
-        raise InputError(
-            f"{len(ranked):,} different questions are too few for {parts} = {total:,}. "
-            "Reduce the sizes in SplitSizes (calibration_train=None takes the rest), or add questions."
-        )
