@@ -25,7 +25,6 @@ from semcal.metrics import (
     joint_bootstrap,
     mean_and_standard_error,
     noise_floor,
-    paired_test,
     rank_volatility,
     reliability_diagram,
     risk_controlled_threshold,
@@ -66,8 +65,8 @@ INPUTS: list[tuple[Any, tuple[Any, ...], str]] = [
     (bootstrap, (0.3, 1), r"\(N,\)"),
     (partial(bootstrap, groups=["a", "b"]), ([0.2, 0.8, 0.5], [0, 1, 1]), "groups"),
     (partial(joint_bootstrap, groups=[["a"], ["b"]]), ({"it": PAIR},), "groups"),
-    (partial(paired_test, groups=[1.0, math.nan]), (*PAIR, *PAIR), "groups"),
-    (paired_test, (*PAIR, [0.1, 0.2, 0.3], [0, 1, 1]), "first: 2, second: 3"),
+    (partial(bootstrap, groups=[1.0, math.nan]), PAIR, "groups"),
+    (joint_bootstrap, ({"first": PAIR, "second": ([0.1, 0.2, 0.3], [0, 1, 1])},), "first: 2, second: 3"),
     *((mean_and_standard_error, (values,), "run") for values in ([], [[0.1, 0.2]], 0.5)),
     *((rank_volatility, ([[0.1, 0.2]], second), "shapes") for second in ([[0.1]], [0.1, 0.2])),
     (correlations, ({},), "questions"),
@@ -82,7 +81,6 @@ OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
     (partial(noise_floor, *PAIR), {"metric": "brier"}, "'brier'"),
     (partial(noise_floor, *PAIR), {"draws": 0}, "draws"),
     (partial(bootstrap, *PAIR), {"metrics": ["acc"]}, "metric"),
-    (partial(bootstrap, *PAIR), {"level": 1.0}, "level"),
     (partial(bootstrap, *PAIR), {"resamples": 1}, "resample"),
     (partial(selective_accuracy, *PAIR), {}, "rejection"),
     (partial(selective_accuracy, *PAIR), {"threshold": 0.5, "rejection": 0.5}, "rejection"),
@@ -226,9 +224,7 @@ OF_OPTION: dict[str, Callable[[Any], object]] = {
     "bins of a floor": lambda x: metrics.noise_floor(P, C, bins=x),
     "bins of a diagram": lambda x: metrics.reliability_diagram(P, C, bins=x),
     "bins of rows in order": lambda x: metrics.ace_in_row_order(P, C, bins=x),
-    "level": lambda x: metrics.bootstrap(P, C, level=x, resamples=3),
     "resamples": lambda x: metrics.bootstrap(P, C, resamples=x),
-    "resamples of a test": lambda x: metrics.paired_test(P, C, P, C, resamples=x),
     "resamples in common": lambda x: metrics.joint_bootstrap({0: (P, C)}, resamples=x),
     "seed": lambda x: metrics.bootstrap(P, C, resamples=3, seed=x),
     "level of a diagram": lambda x: metrics.reliability_diagram(P, C, level=x),
@@ -265,8 +261,8 @@ def test_options_that_are_numbers_of_another_kind_are_taken() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
         several = [
-            metrics.bootstrap(P, C, level=level, resamples=resamples, metrics=["brier"])
-            for level, resamples in ((0.5, 9), (np.float32(0.5), 9.0), (torch.tensor(0.5), np.int8(9)))
+            metrics.bootstrap(P, C, resamples=resamples, metrics=["brier"])
+            for resamples in (9, 9.0, torch.tensor(9))
         ]
     assert several[0] == several[1] == several[2]
     found = [measures.confidence(CLUSTERS, U, measure="T-SC", t_alpha=a) for a in (0.5, torch.tensor(0.5))]

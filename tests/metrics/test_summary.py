@@ -87,10 +87,6 @@ def test_every_number_is_that_of_its_own_function():
         assert found == [floor.mean, floor.quantile_95, floor.p_value]
     for name in ("brier", "gain", "auroc", "aurac", "prr"):
         assert numbers[name] == getattr(metrics, name)(p, c)
-    for name in ("reliability", "resolution", "uncertainty"):
-        assert numbers[name] == getattr(metrics.brier_decomposition(p, c), name)
-    for name in ("mcb", "dsc", "unc"):
-        assert numbers[name] == getattr(metrics.corp(p, c), name)
 
 
 def test_a_score_ranks_in_place_of_the_confidence():

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from semcal.metrics.calibration_errors import (
-    BrierDecomposition,
-    Corp,
     ace,
     ace_in_row_order,
     brier,
-    brier_decomposition,
-    corp,
     ece,
     gain,
     smooth_ece,
@@ -30,7 +26,6 @@ from semcal.metrics.intervals import (
     bootstrap,
     joint_bootstrap,
     mean_and_standard_error,
-    paired_test,
     slices,
 )
 from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
@@ -47,9 +42,7 @@ from semcal.metrics.thresholds import RiskControlledThreshold, label_free_thresh
 
 __all__ = [
     "METRICS",
-    "BrierDecomposition",
     "Contrast",
-    "Corp",
     "Correlations",
     "Interval",
     "JointBootstrap",
@@ -68,8 +61,6 @@ __all__ = [
     "auroc",
     "bootstrap",
     "brier",
-    "brier_decomposition",
-    "corp",
     "correlations",
     "ece",
     "gain",
@@ -77,7 +68,6 @@ __all__ = [
     "label_free_threshold",
     "mean_and_standard_error",
     "noise_floor",
-    "paired_test",
     "prr",
     "rank_volatility",
     "reliability_diagram",
