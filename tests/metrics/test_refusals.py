@@ -227,7 +227,6 @@ OF_OPTION: dict[str, Callable[[Any], object]] = {
     "resamples": lambda x: metrics.bootstrap(P, C, resamples=x),
     "resamples in common": lambda x: metrics.joint_bootstrap({0: (P, C)}, resamples=x),
     "seed": lambda x: metrics.bootstrap(P, C, resamples=3, seed=x),
-    "level of a diagram": lambda x: metrics.reliability_diagram(P, C, level=x),
     "resamples of a diagram": lambda x: metrics.reliability_diagram(P, C, resamples=x),
     "risk_limit": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=x),
     "delta": lambda x: metrics.risk_controlled_threshold(P, C, risk_limit=0.1, delta=x),

@@ -166,17 +166,6 @@ def test_runs_of_two_thousand_questions_agree_with_their_summaries():
         np.testing.assert_allclose(summaries(p, c)[name], values, rtol=0, atol=1e-12, err_msg=name)
 
 
-def test_noise_floors_are_asked_for_and_those_of_each_summary():
-    rng = np.random.default_rng(1)
-    p = rng.random((3, 40)).round(1)
-    c = rng.random(p.shape) < p
-    expected, found = one_by_one(p, c, draws=50, seed=2), summaries(p, c, draws=50, seed=2)
-    assert found.keys() == expected.keys()
-    for name in ("ece_p", "ace_floor", "smooth_ece_floor_95"):
-        assert found[name].tolist() == expected[name]
-    assert not any("floor" in name for name in summaries(p, c))
-
-
 @given(data_sets())
 def test_a_row_of_a_table_counts_what_its_set_alone_counts(sets):
     p, c = sets
