@@ -42,8 +42,6 @@ from semcal.metrics.probability_maps import Move
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue, check_name
 
-#: Number of data sets per table, so that the arrays stay in the processor's cache.
-ROWS = 16
 #: Maximum number of simulated outcomes at a time.
 DRAWN = 2_000_000
 
@@ -231,11 +229,7 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
         )
-    parts = []
-    for start in range(0, len(values), ROWS):
-        t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
-        parts.append([metric.formula(t, bins) for metric in METRICS.values()])
-    return dict(zip(METRICS, np.concatenate(parts, axis=1)))
+    return measure_rows(frequency_tables(values, outcomes), METRICS, bins)
 
 
 @dataclass(frozen=True)
