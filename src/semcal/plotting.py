@@ -5,7 +5,6 @@ A color means one method and a marker means one measure in all figures.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
-from matplotlib.ticker import NullFormatter, NullLocator
 
 from semcal.errors import UsageError
 from semcal.files import atomic_write
@@ -27,7 +25,7 @@ from semcal.measures import MEASURES
 from semcal.recalibration.methods import RECALIBRATORS, LineStyle
 
 if TYPE_CHECKING:
-    from semcal.recalibration.records import Fitted, GradientSteps, TemperatureFit
+    pass
 
 INK, QUIET, RULE, BAND, OTHER = "#1f2328", "#656b73", "#d6dade", "#c3c9d0", "#767676"
 
@@ -256,98 +254,3 @@ def watch_figure(
         axes.set_xlabel("replies" if name == "questions" else "labels")
         ruled(axes)
     return figure
-
-
-# ---- A fit ------------------------------------------------------------------------------------------------
-
-#: Maximum factor between the temperatures in the figure and T or 1.
-REACH = 3.0
-TICKS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20)
-
-
-def fit_figure(fitted: Fitted) -> Figure:
-    """Draw the loss of a fit against T, or the loss of its steps; UsageError if the fit kept neither."""
-    if (exact := getattr(fitted, "exact_", None)) is not None:
-        return loss_figure(exact)
-    if (steps := getattr(fitted, "sgd_", None)) is not None:
-        return steps_figure(steps, method=fitted.method)
-    raise UsageError(f"a fit of {fitted.method} has neither steps nor a loss curve. Leave the plot out.")
-
-
-@style()
-def loss_figure(fit: TemperatureFit) -> Figure:
-    """Draw the mean loss per token against T, with the optimum, its certificate and its 95% interval.
-
-    The line is the loss on the calibration set, the band the interval of T; rings mark T = 1 and the optimum.
-    """
-    figure = Figure(figsize=(4.2, 3.1), layout="constrained")
-    axes = figure.subplots()
-    certificate, colour = fit.certificate, method_colour("TS")
-    low, high = min(1.0, fit.temperature) / REACH, max(1.0, fit.temperature) * REACH
-    t, loss = (np.array(values) for values in (fit.curve.temperature, fit.curve.loss))
-    near = (t >= low) & (t <= high)
-    if not math.isnan(fit.standard_error):
-        axes.axvspan(*fit.interval(), color=BAND, alpha=0.6, linewidth=0, label="95% interval")
-    axes.axvline(fit.temperature, color=colour, linewidth=0.6)
-    name = fit.loss if fit.alpha is None else f"{fit.loss}, α = {fit.alpha:g}"
-    axes.plot(t[near], loss[near], color=colour, label=name)
-    for place, value in ((1.0, certificate.loss_at_one), (fit.temperature, certificate.loss)):
-        axes.plot(place, value, "o", color=colour, markerfacecolor="white", markersize=5)
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
-    ticks = [tick for tick in TICKS if low <= tick <= high]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("temperature T")
-    unit = "question" if fit.loss == "any" else "token"
-    axes.set_ylabel(f"mean loss per {unit} (nats), {name}")
-    title = f"T = {fit.temperature:.4g}"
-    if certificate.at_bound:
-        title += ", at its bound: the loss still decreases there"
-    elif not math.isnan(fit.standard_error):
-        ends = ", ".join(f"{end:.4g}" for end in fit.interval())
-        title += f" ± {fit.standard_error:.2g}, 95% interval [{ends}]"
-    axes.set_title(title, loc="left")
-    figure.supxlabel(
-        f"{fit.n_tokens} tokens of {fit.n_questions} questions; {certificate.loss_at_one:.4f} at T = 1, "
-        f"{certificate.loss:.4f} at the optimum.\nAt the optimum, in 1/T: slope {certificate.gradient:.1e}, "
-        f"curvature {certificate.curvature:.3g}; next Newton step in log T: {fit.log_temperature_step:.0e}.",
-        color=QUIET,
-        size=7,
-        x=0.02,
-        ha="left",
-    )
-    _grid(axes)
-    return figure
-
-
-@style()
-def steps_figure(steps: GradientSteps, *, method: str) -> Figure:
-    """Draw the mean loss per token of each step of a fit by SGD (`recalibrator.sgd_`).
-
-    Dots are averages over equal shares of the steps; the line is their running mean over a tenth of the
-    training. The loss of a step comes from few questions, so the dots scatter even if the fit is good.
-    """
-    figure = Figure(figsize=(4.2, 3.1), layout="constrained")
-    axes, colour = figure.subplots(), method_colour(method)
-    losses = np.array(steps.losses)
-    place = (np.arange(len(losses)) + 0.5) * steps.steps / max(1, len(losses))
-    width = max(1, len(losses) // 10)
-    axes.plot(place, losses, ".", color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
-    smooth = np.convolve(losses, np.ones(width) / width, mode="valid")
-    axes.plot(place[(width - 1) // 2 :][: len(smooth)], smooth, color=colour)
-    axes.set_xlim(0, steps.steps)
-    axes.set_xlabel("step")
-    axes.set_ylabel("mean loss per token (nats)")
-    schedule = steps.schedule
-    title = f"{method}, {steps.steps} steps in {schedule.epochs} epochs"
-    axes.set_title(f"{title}, learning rate {schedule.learning_rate:g}", loc="left")
-    _grid(axes)
-    return figure
-
-
-def _grid(axes: Axes) -> None:
-    axes.grid(axis="y", color=RULE, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.title.set_color(INK)

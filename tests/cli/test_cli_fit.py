@@ -31,20 +31,6 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
 
 
-@pytest.mark.parametrize("options", [(), ("--solver", "sgd")])
-def test_a_fit_is_plotted_on_demand(
-    options: tuple[str, ...], model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    plot = tmp_path / "fit.svg"
-    code, (fitted,), _ = semcal(
-        "fit", files[0], "--model", model, "--out", tmp_path / "fit", "--plot", plot, *options
-    )
-    assert (code, fitted["plot"]) == (0, str(plot))
-    text = plot.read_text()
-    assert ("temperature T" in text) == (fitted["solver"] == "exact")
-    assert ("16 steps in 2 epochs" in text) == (fitted["solver"] == "sgd")
-
-
 def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
     model: str, files: tuple[str, str], tmp_path: Path
 ) -> None:

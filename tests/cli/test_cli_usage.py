@@ -78,8 +78,6 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         (f"{ASK} --equivalence atlas", "equivalence: got 'atlas', expected 'exact'"),
         # Fits
         (f"{FIT} --validation q.jsonl", "--validation"),
-        (f"{FIT} --plot loss.gif", "loss.gif"),
-        (f"{FIT} --plot loss.png --method TS-grid", "--plot"),
         (f"{FIT} --measure E-CS", "did you mean 'E-SC'"),
         (f"{FIT} --by gain", "--by"),
         (f"{FIT} --by bier --method TS-grid", "did you mean 'brier'"),

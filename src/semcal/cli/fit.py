@@ -20,7 +20,6 @@ from semcal.cli.console import (
     info,
     open_unfinished,
     progress,
-    refuse_existing,
     show,
     spending,
     successive_progress,
@@ -93,12 +92,6 @@ class FitOptions:
         None, metavar="FILE", help="File of labeled questions on which --select chooses."
     )
     measure: str = Option("E-SC", help="Measure whose best candidate is written to DIR itself.")
-    plot: Path | None = Option(
-        None,
-        metavar="FILE",
-        callback=opt.out_path,
-        help="File for a plot of the loss against T, or of the loss by step (.pdf, .png, .svg).",
-    )
     equivalence: str | None = opt.EQUIVALENCE
     cache: Path | None = opt.CACHE
     m: int = opt.SAMPLES
@@ -160,14 +153,6 @@ class FitOptions:
                 raise UsageError(f"fit.{name} {no_sgd}")
         if self.by is not None and not self.samples:
             raise UsageError("--by requires --select or --method TS-grid; pass one, or omit --by")
-        if self.plot is not None and self.samples:
-            raise UsageError("--plot draws one fit; omit --select and TS-grid")
-        if self.plot is not None:
-            from semcal.plotting import check_figure_path
-
-            check_figure_path(self.plot)
-            if not (self.overwrite or output_of(self.out).begun):
-                refuse_existing("--plot", self.plot)
 
     def check_server(self, name: str) -> None:
         """Raise UsageError for options that a server does not support."""
@@ -178,7 +163,6 @@ class FitOptions:
             (self.select, "--select", "fits to hidden states"),
             (self.loss == "any", "--loss any", "fits to hidden states"),
             (self.features is not None, "--features", "keeps hidden states"),
-            (self.plot is not None, "--plot", "requires the loss at all temperatures"),
         ):
             if is_wanted:
                 raise UsageError(
@@ -379,12 +363,7 @@ class FitWork:
                 seed=options.seed,
             )
         path = fitted.save_pretrained(options.out)
-        result = _result(fitted.recalibrator, fitted.report, fitted.provenance)
-        if options.plot is not None:
-            from semcal.plotting import fit_figure, write_figure
-
-            result["plot"] = str(write_figure(fit_figure(fitted.recalibrator), options.plot))
-        return {**result, "path": str(path)}
+        return {**_result(fitted.recalibrator, fitted.report, fitted.provenance), "path": str(path)}
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""
@@ -570,8 +549,7 @@ def check_apart(labelled: Sequence[Question], further: Sequence[Question], *, ro
 
 def _in_words(result: Json) -> str:
     text = _choices_in_words(result) if "chosen" in result else _fit_in_words(result)
-    plot = f", plot in {result['plot']}" if "plot" in result else ""
-    return f"{text}\nwritten to {result['path']}{plot}"
+    return f"{text}\nwritten to {result['path']}"
 
 
 def _choices_in_words(result: Json) -> str:
