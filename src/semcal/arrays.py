@@ -1,7 +1,4 @@
-"""Conversion of arrays, tensors, tables and options to float64, with checks.
-
-A tensor is recognized by its method `detach`, so only numpy is imported.
-"""
+"""Conversion of arrays, tables and options to float64, with checks."""
 
 from __future__ import annotations
 
@@ -16,56 +13,32 @@ from numpy.typing import NDArray
 from semcal.errors import InputError, UsageError, shown
 
 Floats = NDArray[np.float64]
-#: Kinds of numeric dtypes: bool, int, float.
-NUMERIC = "biuf"
+#: Kinds of dtypes that may hold numbers: bool, int, float, object.
+NUMERIC = "biufO"
 
 
 def as_numbers(values: Any, name: str) -> Floats:
     """Return an array of float64 of any shape; `name` is for messages.
 
-    `values` are numbers or truth values: nested lists, arrays, tensors on any device (also bfloat16 or
-    requiring grad), pandas objects. None becomes NaN. InputError is raised for texts, complex numbers, dates,
-    masked values, numbers beyond float64 and rows of different lengths.
+    `values` are numbers or truth values: nested lists, arrays, pandas objects, tensors on the CPU. None
+    becomes NaN. InputError is raised for texts, complex numbers, dates, masked values, numbers beyond float64
+    and rows of different lengths.
 
     >>> as_numbers([[True, 0.5], [1, None]], "confidence")
     array([[1. , 0.5],
            [1. , nan]])
     >>> as_numbers(["0.5"], "confidence")
     Traceback (most recent call last):
-    semcal.errors.InputError: confidence holds a str_, got ['0.5']; expected numbers
+    semcal.errors.InputError: confidence: got ['0.5'] (dtype <U3). Pass numbers
     """
     try:
-        array = np.asarray(_plain(values, name))
-        for value in array.ravel() if array.dtype.kind not in NUMERIC else ():
-            is_number = isinstance(value, (numbers.Real, np.bool_)) or type(value).__name__ in _DECIMALS
-            if value is not None and not is_number:
-                kind = type(value).__name__
-                raise InputError(f"{name} holds a {kind}, got {shown(values)}; expected numbers")
-        return np.asarray(array, dtype=np.float64)
-    except InputError:
-        raise
+        array = np.asarray(values)
+        if array.dtype.kind not in NUMERIC or np.ma.is_masked(values):
+            raise TypeError(f"dtype {array.dtype}" if array.dtype.kind not in NUMERIC else "masked values")
+        return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{name} holds no numbers of equal lengths ({reason}); expected numbers") from error
-
-
-_DECIMALS = ("Decimal", "bfloat16")
-
-
-def _plain(values: Any, name: str) -> Any:
-    if np.ma.is_masked(values):
-        raise InputError(
-            f"{name} holds masked values. Leave these questions out (values.compressed()), or fill them."
-        )
-    if hasattr(values, "detach"):
-        tensor = values.detach().cpu()
-        wide = tensor if tensor.is_complex() else tensor.double()
-        return wide.numpy()
-    if isinstance(values, (list, tuple)) and any(
-        hasattr(item, "detach") or isinstance(item, (list, tuple, np.ma.MaskedArray)) for item in values
-    ):
-        return [_plain(item, name) for item in values]
-    return values
+        raise InputError(f"{name}: got {shown(values)} ({reason}). Pass numbers") from error
 
 
 def as_option(
@@ -85,12 +58,10 @@ def as_option(
     Traceback (most recent call last):
     semcal.errors.UsageError: bins is 'ten'; expected a positive whole number, such as 15
     """
-    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
-    real = isinstance(number, numbers.Real) and not isinstance(number, bool)
     try:
-        option = float(number) if real else math.nan
-    except OverflowError:
-        option = math.inf
+        option = math.nan if isinstance(value, (str, bool)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        option = math.nan
     if not low < option < high or (whole and not option.is_integer()):
         raise UsageError(f"{name} is {shown(value)}; expected {expected}")
     return option

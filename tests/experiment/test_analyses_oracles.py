@@ -19,7 +19,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from semcal.experiment.analyses.score_analyses import chance_volatility
 from semcal.experiment.grid_settings import slug
-from semcal.metrics import bootstrap, joint_bootstrap, paired_test
+from semcal.metrics import bootstrap, joint_bootstrap
 
 RUNS = range(3)
 CELLS = [
@@ -367,11 +367,12 @@ def test_correlations_are_pearsons_over_all_runs(results, grid_folder) -> None:
 def test_paired_tests_are_those_of_the_two_methods_alone(results, grid_folder, metric: str) -> None:
     place = ("alpha-1b", "made-up-reading")
     found = row_of(results, "paired", place, measure="E-SC", quantity=metric, against="SE")
-    arrays: list[Any] = []
+    methods: dict[str, Any] = {}
     for method in ("TS", "SE"):
         runs = [pairs_of(rows, "E-SC") for rows in runs_in(grid_folder, *place, method, "E-SC")]
-        arrays += [[p for p, _ in runs], [c for _, c in runs]]
-    test = paired_test(*arrays, metric=metric, resamples=100, seed=np.random.default_rng((0, 1)))
+        methods[method] = [p for p, _ in runs], [c for _, c in runs]
+    both = joint_bootstrap(methods, metrics=[metric], resamples=100, seed=np.random.default_rng((0, 1)))
+    test = both.paired("TS", "SE", metric)
     assert found["difference"] == pytest.approx(test.difference)
     assert found["interval"] == pytest.approx([test.low, test.high])
     assert found["p"] == pytest.approx(test.p_value)

@@ -68,7 +68,7 @@ def plain_intervals(runs: Runs, resamples: int, seed: int) -> dict[str, tuple[fl
         wrong = len(runs[0][0]) - right
         if name in ("auroc", "prr") and min(right, wrong) < 30:
             area = estimate if name == "auroc" else (estimate + 1) / 2
-            ends = area_interval(area, right, wrong, 0.95)
+            ends = area_interval(area, right, wrong)
             ends = ends if name == "auroc" else tuple(2 * end - 1 for end in ends)
             low, high = min(low, ends[0]), max(high, ends[1])
         if name in ("accuracy", "brier", "gain"):

@@ -87,7 +87,7 @@ def test_newcombes_interval_of_an_auroc_counts_a_group_as_one_question() -> None
     label = np.repeat(np.arange(20), 10)
     p, c = np.linspace(0.1, 0.9, 200), np.arange(200) >= 100
     found = bootstrap(p, c, metrics=["auroc"], groups=label, resamples=50)["auroc"]
-    assert (found.low, found.high) == (area_interval(1.0, 10, 10, 0.95)[0], 1)
+    assert (found.low, found.high) == (area_interval(1.0, 10, 10)[0], 1)
 
 
 def test_groups_of_one_question_each_are_no_groups() -> None:

@@ -15,8 +15,8 @@ from semcal.errors import UndefinedWarning
 from semcal.metrics import (
     ace,
     bootstrap,
+    joint_bootstrap,
     mean_and_standard_error,
-    paired_test,
     summary,
 )
 from semcal.metrics.intervals import area_interval
@@ -124,11 +124,16 @@ def test_resamples_without_both_classes_are_left_out_and_not_counted():
     assert interval.low <= interval.estimate == interval.high == 1.0
 
 
+def paired_test(first, second, metric, **options):
+    methods = {"first": first, "second": second}
+    return joint_bootstrap(methods, metrics=[metric], **options).paired("first", "second", metric)
+
+
 class TestPairedTest:
     def test_a_method_does_not_differ_from_itself(self):
         p, c = drawn(0, 100)
         for metric in METRICS:
-            result = paired_test(p, c, p, c, metric=metric, resamples=30)
+            result = paired_test((p, c), (p, c), metric, resamples=30)
             assert (result.difference, result.low, result.high, result.p_value) == (0, 0, 0, 1)
 
     def test_equally_good_methods_are_seldom_found_to_differ(self):
@@ -137,12 +142,12 @@ class TestPairedTest:
             rng = np.random.default_rng(seed)
             chance, c = drawn(rng, 200)
             noisy = [np.clip(chance + rng.normal(0, 0.15, 200), 0, 1) for _ in range(2)]
-            found += paired_test(noisy[0], c, noisy[1], c, metric="ace", resamples=99).p_value <= 0.05
+            found += paired_test((noisy[0], c), (noisy[1], c), "ace", resamples=99).p_value <= 0.05
         assert found <= 8
 
     def test_an_undefined_metric_leaves_the_test_undefined(self):
         with pytest.warns(UndefinedWarning, match="auroc"):
-            result = paired_test([0.1, 0.2], [1, 1], [0.1, 0.2], [0, 1], metric="auroc", resamples=10)
+            result = paired_test(([0.1, 0.2], [1, 1]), ([0.1, 0.2], [0, 1]), "auroc", resamples=10)
         assert math.isnan(result.p_value)
         assert math.isnan(result.difference)
 
@@ -210,12 +215,12 @@ class TestFewQuestions:
         half = (right + wrong) / 2 - 1
         variance = (true * (1 - true) + half * (q1 + q2 - 2 * true**2)) / (right * wrong)
         kept = true[np.abs(area - true) <= 1.959964 * np.sqrt(variance)]
-        assert area_interval(area, right, wrong, 0.95) == pytest.approx((kept.min(), kept.max()), abs=2e-5)
+        assert area_interval(area, right, wrong) == pytest.approx((kept.min(), kept.max()), abs=2e-5)
 
     def test_few_wrong_answers_widen_auroc_and_prr_alike_and_many_leave_them(self):
         p = np.linspace(0.05, 0.95, 90)
         few = bootstrap(p, p > 0.1, metrics=["auroc", "prr"], resamples=100)
-        newcombe = area_interval(1.0, 85, 5, 0.95)[0]
+        newcombe = area_interval(1.0, 85, 5)[0]
         assert (few["auroc"].low, few["auroc"].high) == (newcombe, 1)
         assert (few["prr"].low, few["prr"].high) == (pytest.approx(2 * newcombe - 1), 1)
         many = bootstrap(p, p > 0.4, metrics=["auroc"], resamples=100)["auroc"]

@@ -32,7 +32,6 @@ def test_all_five_losses_at_once_are_what_each_is_alone() -> None:
         alone = plain(one, loss, alpha)
         assert (fit.loss, fit.alpha) == (loss, alpha)
         assert math.log(fit.temperature / alone.temperature_) == pytest.approx(0, abs=1e-6)
-        assert fit.log_temperature_step < 1e-6
         for name in ("loss", "loss_at_one", "curvature"):
             assert getattr(fit.certificate, name) == pytest.approx(
                 getattr(alone.certificate_, name), rel=1e-5
@@ -77,17 +76,6 @@ def test_temperatures_that_are_not_usual_are_found_as_well(temperature: float) -
     assert fit.temperature == pytest.approx(plain(one, "NLL", None).temperature_, rel=1e-6)
     low, high = fit.interval()
     assert low < fit.temperature < high
-    whole = max(fit.curve.temperature) == pytest.approx(20)
-    assert whole == (temperature != 1.5)
-
-
-def test_the_curve_is_the_loss_at_its_temperatures_and_lowest_at_the_fit() -> None:
-    one = made(4, questions=40)
-    for fit in fit_temperatures(one.features, one.head):
-        heat, loss = (np.array(a) for a in (fit.curve.temperature, fit.curve.loss))
-        assert abs(math.log(heat[loss.argmin()] / fit.temperature)) < math.log(400) / 100
-        assert heat[60] == pytest.approx(1.0)
-        assert loss[60] == pytest.approx(fit.certificate.loss_at_one, abs=1e-5)
 
 
 @pytest.mark.parametrize(("targets", "temperature"), [([0, 1, 2, 3, 4], 0.05), ([1, 2, 3, 4, 0], 20.0)])

@@ -309,41 +309,6 @@ def test_no_other_file_of_weights_can_be_named(file: Any, tmp_path: Path) -> Non
         from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["recalibrator.json", "model.safetensors"])
-def test_a_link_to_a_file_elsewhere_is_not_read(kind: str, name: str, tmp_path: Path) -> None:
-    folder = tmp_path / "one"
-    written(kind, folder)
-    elsewhere = tmp_path / "elsewhere"
-    path = folder / name
-    if path.exists():
-        path.rename(elsewhere)
-    else:
-        elsewhere.write_text("a secret")
-    path.symlink_to(elsewhere)
-    with pytest.raises(StoreError, match=rf"{name}: .*link"):
-        from_pretrained(folder)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_links_into_the_blobs_of_the_same_hub_repository_are_read(kind: str, tmp_path: Path) -> None:
-    repository = tmp_path / "models--me--mine"
-    folder = repository / "snapshots" / "0123abc"
-    written(kind, folder)
-    (repository / "blobs").mkdir()
-    for number, path in enumerate(sorted(folder.iterdir())):
-        path.rename(repository / "blobs" / str(number))
-        path.symlink_to(Path("../../blobs", str(number)))
-    used(folder)
-    (tmp_path / "own").symlink_to(folder)  # the whole folder may be a link
-    used(tmp_path / "own")
-    other = tmp_path / "models--you--yours" / "snapshots" / "0123abc"
-    other.mkdir(parents=True)
-    (other / "recalibrator.json").symlink_to(repository / "blobs" / "0")
-    with pytest.raises(StoreError, match="link"):
-        from_pretrained(other)
-
-
 # ---- The hub
 
 

@@ -145,5 +145,3 @@ def test_a_changed_folder_is_refused_or_gives_the_same_features(tmp_path: Path, 
         shutil.rmtree(folder)
     assert counts["refused"] > 100
     assert counts["the same"] > 10
-
-

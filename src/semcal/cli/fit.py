@@ -323,8 +323,7 @@ class FitWork:
                 seed=options.seed,
             )
         path = fitted.save_pretrained(options.out)
-        result = _result(fitted.recalibrator, fitted.report, fitted.provenance)
-        return {**result, "path": str(path)}
+        return {**_result(fitted.recalibrator, fitted.report, fitted.provenance), "path": str(path)}
 
     def select(self, keep: Path) -> Json:
         """Fit every candidate and choose one for each measure."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from semcal.metrics.calibration_errors import (
-    BrierDecomposition,
-    Corp,
     ace,
     brier,
-    brier_decomposition,
-    corp,
     ece,
     gain,
     smooth_ece,
@@ -29,7 +25,6 @@ from semcal.metrics.intervals import (
     bootstrap,
     joint_bootstrap,
     mean_and_standard_error,
-    paired_test,
     slices,
 )
 from semcal.metrics.overview import METRICS, Metric, NoiseFloor, noise_floor, summaries, summary
@@ -46,9 +41,7 @@ from semcal.metrics.thresholds import RiskControlledThreshold, label_free_thresh
 
 __all__ = [
     "METRICS",
-    "BrierDecomposition",
     "Contrast",
-    "Corp",
     "Correlations",
     "Interval",
     "JointBootstrap",
@@ -66,8 +59,6 @@ __all__ = [
     "auroc",
     "bootstrap",
     "brier",
-    "brier_decomposition",
-    "corp",
     "correlations",
     "ece",
     "gain",
@@ -75,7 +66,6 @@ __all__ = [
     "label_free_threshold",
     "mean_and_standard_error",
     "noise_floor",
-    "paired_test",
     "prr",
     "rank_volatility",
     "reliability_diagram",

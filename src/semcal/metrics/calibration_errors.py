@@ -14,36 +14,6 @@ from semcal.metrics.frequencies import FrequencyTable, check_bins, probability_t
 ABOVE_EDGE = 1e-6
 
 
-@dataclass(frozen=True)
-class BrierDecomposition:
-    """Brier = reliability - resolution + uncertainty, over the unique confidence values."""
-
-    brier: float
-    reliability: float
-    resolution: float
-    uncertainty: float
-
-    @property
-    def refinement(self) -> float:
-        """Uncertainty - resolution: the Brier score that remains after recalibration."""
-        return self.uncertainty - self.resolution
-
-
-@dataclass(frozen=True)
-class Corp:
-    """Brier = MCB - DSC + UNC, with isotonic recalibration.
-
-    `mcb` (miscalibration) is the improvement of the Brier score by isotonic recalibration. `dsc`
-    (discrimination) is the improvement of the recalibrated confidences over the mean correctness. `unc`
-    (uncertainty) is the Brier score of the mean correctness.
-    """
-
-    brier: float
-    mcb: float
-    dsc: float
-    unc: float
-
-
 def ece(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> float:
     r"""Compute the expected calibration error (ECE) over bins of equal width.
 
@@ -167,55 +137,6 @@ def gain(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(gain_of(probability_table(confidence, correct))[0])
 
 
-def brier_decomposition(confidence: ArrayLike, correct: ArrayLike) -> BrierDecomposition:
-    r"""Decompose the Brier score into reliability, resolution and uncertainty over unique confidence values.
-
-    With :math:`n_v` examples at the value v, :math:`\bar c_v` their mean correctness and :math:`\bar c` the
-    mean correctness of all examples,
-
-    .. math:: \mathrm{BS} = \underbrace{\tfrac1N \textstyle\sum_v n_v (v - \bar c_v)^2}_{\text{reliability}}
-              - \underbrace{\tfrac1N \textstyle\sum_v n_v (\bar c_v - \bar c)^2}_{\text{resolution}}
-              + \underbrace{\bar c (1 - \bar c)}_{\text{uncertainty}}
-
-    exactly. If most values occur once, reliability and resolution overfit (reliability is then the Brier
-    score itself). Use :func:`corp` instead. Parameters and errors are those of :func:`ece`. Source: Murphy
-    (1973), A new vector partition of the probability score, Journal of Applied Meteorology 12.
-
-    >>> parts = brier_decomposition([0.8, 0.8, 0.8, 0.8, 0.2], [1, 1, 1, 0, 0])
-    >>> round(parts.reliability, 4), round(parts.resolution, 4), round(parts.uncertainty, 4)
-    (0.01, 0.09, 0.24)
-    >>> round(parts.refinement, 4)
-    0.15
-    """
-    t = probability_table(confidence, correct)
-    return BrierDecomposition(
-        brier=float(brier_of(t)[0]),
-        reliability=float(reliability_of(t)[0]),
-        resolution=float(resolution_of(t)[0]),
-        uncertainty=float(uncertainty_of(t)[0]),
-    )
-
-
-def corp(confidence: ArrayLike, correct: ArrayLike) -> Corp:
-    r"""Decompose the Brier score into miscalibration, discrimination and uncertainty (CORP).
-
-    With :math:`\tilde p` the isotonic regression of correctness on confidence (pool adjacent violators, with
-    ties pooled) and S the Brier score,
-
-    .. math:: \mathrm{MCB} = S(p) - S(\tilde p), \quad \mathrm{DSC} = S(\bar c) - S(\tilde p), \quad
-              \mathrm{UNC} = S(\bar c), \qquad S(p) = \mathrm{MCB} - \mathrm{DSC} + \mathrm{UNC}.
-
-    MCB and DSC are never negative. Parameters and errors are those of :func:`ece`. Source: Dimitriadis,
-    Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS 118.
-
-    >>> parts = corp([0.1, 0.4, 0.5, 0.9], [0, 1, 0, 1])
-    >>> parts.mcb, parts.dsc, parts.unc
-    (0.0325, 0.125, 0.25)
-    """
-    t = probability_table(confidence, correct)
-    return Corp(float(brier_of(t)[0]), float(mcb_of(t)[0]), float(dsc_of(t)[0]), float(uncertainty_of(t)[0]))
-
-
 def ece_of(t: FrequencyTable, bins: int) -> Floats:
     """Return the ECE of each row."""
     index = equal_width_bin(t.value, bins)
@@ -253,30 +174,38 @@ def gain_of(t: FrequencyTable) -> Floats:
 
 
 def reliability_of(t: FrequencyTable) -> Floats:
-    """Return the reliability of each row."""
+    r"""Return the reliability of each row, :math:`\frac1N \sum_v n_v (v - \bar c_v)^2` over unique values v.
+
+    With resolution and uncertainty it decomposes the Brier score exactly: Murphy (1973), A new vector
+    partition of the probability score, Journal of Applied Meteorology 12.
+    """
     error: Floats = (t.count * (t.value - t.rate) ** 2).sum(-1) / t.n
     return error
 
 
 def resolution_of(t: FrequencyTable) -> Floats:
-    """Return the resolution of each row."""
+    r"""Return the resolution of each row, :math:`\frac1N \sum_v n_v (\bar c_v - \bar c)^2`."""
     spread: Floats = (t.count * (t.rate - t.accuracy[:, None]) ** 2).sum(-1) / t.n
     return spread
 
 
 def uncertainty_of(t: FrequencyTable) -> Floats:
-    """Return the uncertainty of each row, which is equal in both decompositions."""
+    r"""Return the uncertainty :math:`\bar c (1 - \bar c)` of each row, equal in both decompositions."""
     return t.accuracy * (1 - t.accuracy)
 
 
 def mcb_of(t: FrequencyTable) -> Floats:
-    """Return the MCB of each row."""
+    """Return the MCB of each row, the improvement of the Brier score by isotonic recalibration.
+
+    Source: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic
+    classifiers, PNAS 118.
+    """
     gained = brier_of(t) - _squared_error(t, t.isotonic)
     return np.maximum(gained, 0.0)  # rounding must not make it negative
 
 
 def dsc_of(t: FrequencyTable) -> Floats:
-    """Return the DSC of each row."""
+    """Return the DSC of each row, the improvement of the recalibrated values over the mean correctness."""
     spread: Floats = (t.count * (t.isotonic - t.accuracy[:, None]) ** 2).sum(-1) / t.n
     return spread
 

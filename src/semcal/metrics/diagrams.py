@@ -26,36 +26,35 @@ if TYPE_CHECKING:
 BLUE, VERMILION = "#0072b2", "#d55e00"
 
 
+#: Probability that a point of the curve of calibrated confidences is in the band.
+BAND = 0.9
+
+
 @dataclass(frozen=True, eq=False)
 class ReliabilityDiagram:
     """Accuracy against confidence, in M bins and as the CORP curve over U distinct confidences.
 
-    The bins (`bin_...`, shape (M,), edges (M + 1,)) hold the number of questions, mean confidence, accuracy
-    and its consistency band. All but the number are NaN in an empty bin. The curve (shape (U,)) holds the
-    distinct confidences in ascending order, the number of questions at each, the isotonic regression of
-    correctness on confidence, and its band. A pointwise band contains the accuracy of calibrated confidences
-    with probability `level`.
+    The bins (`bin_...`, shape (M,)) hold the number of questions, mean confidence and accuracy, NaN in an
+    empty bin. The curve (shape (U,)) holds the distinct confidences in ascending order, the number of
+    questions at each, the isotonic regression of correctness on confidence, and its pointwise band, which
+    contains the regression of calibrated confidences with a probability of 90%.
     """
 
-    bin_edges: Floats
     bin_count: Floats
     bin_confidence: Floats
     bin_accuracy: Floats
-    bin_low: Floats
-    bin_high: Floats
     confidence: Floats
     count: Floats
     recalibrated: Floats
     band_low: Floats
     band_high: Floats
-    level: float
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw bins, isotonic fit and band on a matplotlib Axes (a new one by default) and return it."""
         ax = _unit_axes(ax, "confidence", "share correct")
         ax.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
         band = (self.confidence, self.band_low, self.band_high)
-        ax.fill_between(*band, color="0.9", linewidth=0, label=f"{self.level:.0%} band if calibrated")
+        ax.fill_between(*band, color="0.9", linewidth=0, label="90% band if calibrated")
         ax.plot(self.confidence, self.recalibrated, color=BLUE, linewidth=2, label="isotonic fit")
         dots: dict[str, Any] = {"color": VERMILION, "alpha": 0.6, "linewidth": 0}
         ax.scatter([], [], s=40, label="bins", **dots)
@@ -70,66 +69,53 @@ def reliability_diagram(
     correct: ArrayLike,
     *,
     bins: int = 15,
-    level: float = 0.9,
     resamples: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> ReliabilityDiagram:
-    """Compute the bins, the CORP curve and the consistency bands of one set of confidences.
+    """Compute the bins, and the CORP curve with its consistency band, of one set of confidences.
 
     The bins are those of ECE. The curve is the isotonic regression of correctness on confidence. For the
-    bands, outcomes are sampled `resamples` times as if the confidences were calibrated, and bins and curve
-    are computed from each. The bands hold the middle `level` of the results, point by point.
+    band, outcomes are sampled `resamples` times as if the confidences were calibrated. It holds the middle
+    90% of their curves, point by point.
 
-    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`. A `level` outside
-    (0, 1) is a UsageError. Sources: Dimitriadis, Gneiting and Jordan (2021), Stable reliability diagrams for
-    probabilistic classifiers, PNAS 118; Bröcker and Smith (2007), Increasing the Reliability of Reliability
-    Diagrams, Weather and Forecasting 22.
+    `confidence`, `correct`, `bins` and errors are those of :func:`semcal.metrics.ece`. Sources: Dimitriadis,
+    Gneiting and Jordan (2021), Stable reliability diagrams for probabilistic classifiers, PNAS 118; Bröcker
+    and Smith (2007), Increasing the Reliability of Reliability Diagrams, Weather and Forecasting 22.
 
     >>> diagram = reliability_diagram([0.1, 0.1, 0.8, 0.8], [0, 0, 1, 0], bins=2)
     >>> diagram.bin_confidence, diagram.bin_accuracy
     (array([0.1, 0.8]), array([0. , 0.5]))
     >>> diagram.confidence, diagram.recalibrated
     (array([0.1, 0.8]), array([0. , 0.5]))
-    >>> diagram.bin_low, diagram.bin_high
-    (array([0. , 0.5]), array([0.5, 1. ]))
     """
-    level = as_option(level, "level", "a number between 0 and 1, such as 0.9", low=0, high=1)
     expected = "a positive whole number, such as 1000"
     resamples = int(as_option(resamples, "resamples", expected, low=0, whole=True))
     t = probability_table(confidence, correct)
     sampled = as_generator(seed).binomial(t.count[0].astype(np.int64), t.value, (resamples, len(t.value)))
     counts = np.broadcast_to(t.count, sampled.shape)
     calibrated = FrequencyTable(t.value, counts, sampled.astype(np.float64))
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    bins = check_bins(bins)
-    bin_count, bin_confidence, bin_accuracy = _in_bins(t, bins)
-    bin_low, bin_high = np.quantile(_in_bins(calibrated, bins)[2], ends, axis=0)
-    band_low, band_high = np.quantile(calibrated.isotonic, ends, axis=0)
+    bin_count, bin_confidence, bin_accuracy = _in_bins(t, check_bins(bins))
+    band_low, band_high = np.quantile(calibrated.isotonic, [(1 - BAND) / 2, (1 + BAND) / 2], axis=0)
     return ReliabilityDiagram(
-        bin_edges=np.arange(bins + 1) / bins,
-        bin_count=bin_count[0],
-        bin_confidence=bin_confidence[0],
-        bin_accuracy=bin_accuracy[0],
-        bin_low=bin_low,
-        bin_high=bin_high,
+        bin_count=bin_count,
+        bin_confidence=bin_confidence,
+        bin_accuracy=bin_accuracy,
         confidence=t.value,
         count=t.count[0],
         recalibrated=t.isotonic[0],
         band_low=band_low,
         band_high=band_high,
-        level=level,
     )
 
 
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
-    """Count, mean confidence and accuracy in bins of equal width, NaN where empty: three [B, bins]."""
+    """Return number, mean confidence and accuracy in bins of equal width, NaN where empty: three [bins]."""
     index = equal_width_bin(t.value, bins)
-    sums = np.zeros((3, len(t.count), bins))
-    for total, row in zip(sums, (t.count, t.count * t.value, t.right)):
-        total[:, np.unique(index)] = t.sum_by_bin(index, row, bins)
-    empty = np.full(sums[0].shape, np.nan)
-    mean, accuracy = (np.divide(s, sums[0], out=empty.copy(), where=sums[0] > 0) for s in sums[1:])
-    return sums[0], mean, accuracy
+    count, total, right = (
+        np.bincount(index, row, bins) for row in (t.count[0], t.count[0] * t.value, t.right[0])
+    )
+    filled = np.where(count > 0, count, np.nan)
+    return count, total / filled, right / filled
 
 
 @dataclass(frozen=True, eq=False)

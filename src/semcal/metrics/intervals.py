@@ -35,6 +35,9 @@ from semcal.metrics.frequencies import (
 from semcal.metrics.overview import METRICS, measure_rows, noise_floor
 from semcal.registry import check_name
 
+#: Confidence level of intervals, and its quantiles.
+LEVEL = 0.95
+ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 #: Below these numbers of units, and of answers in a class, calibration errors and AUROC have wider intervals.
 FEW_QUESTIONS, FEW_OF_A_CLASS = 200, 30
 
@@ -54,17 +57,14 @@ class MeanOverRuns:
 class Interval:
     """A metric of the data (the mean over runs) with its uncertainty over questions.
 
-    `low` and `high` are the ends (:func:`bootstrap`). `standard_error` is the standard deviation over
-    resamples, `bias` the mean over resamples minus the estimate, and `resamples` the number of resamples in
-    which the metric is defined.
+    `low` and `high` are the ends of the 95% interval (:func:`bootstrap`). `standard_error` is the standard
+    deviation over resamples, and `resamples` the number of resamples in which the metric is defined.
     """
 
     estimate: float
     low: float
     high: float
     standard_error: float
-    bias: float
-    level: float
     resamples: int
 
     def holding(self, low: float, high: float) -> Interval:
@@ -87,7 +87,6 @@ class PairedTest:
     high: float
     standard_error: float
     p_value: float
-    level: float
     resamples: int
 
 
@@ -116,9 +115,9 @@ class Contrast:
         values, resampled = zip(*((contrast.value, contrast.resampled) for contrast in parts))
         return cls(float(np.mean(values)), np.mean(resampled, axis=0))
 
-    def interval(self, *, level: float = 0.95) -> Interval:
+    def interval(self) -> Interval:
         """Return the bias-corrected interval over questions."""
-        return interval_of("a contrast", self.value, self.resampled, level)
+        return interval_of("a contrast", self.value, self.resampled)
 
     def p_value(self) -> float:
         """Return the two-sided p-value of a true value of 0."""
@@ -142,16 +141,13 @@ class JointBootstrap(Generic[_Key]):
     right: Mapping[_Key, float]  # correct answers of a method, mean over runs
     n: int  # questions
     units: int  # resampled units: questions or groups
-    level: float
     if_calibrated: Callable[[_Key, str], Floats] = field(repr=False)
     """(method, calibration error) → value in each resample if the confidences were calibrated."""
 
     def interval(self, key: _Key, metric: str) -> Interval:
         """Return the bias-corrected interval of one metric over questions (:func:`bootstrap`)."""
         kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
-        interval = interval_of(
-            metric, estimate, values, self.level, raised=kind.raised, least=kind.least, most=1.0
-        )
+        interval = interval_of(metric, estimate, values, raised=kind.raised, least=kind.least, most=1.0)
         if kind.of_outcomes:
             return at_least_wilsons(interval, self.units, kind.least)
         if kind.of_area is not None:
@@ -160,13 +156,13 @@ class JointBootstrap(Generic[_Key]):
             if np.isnan(interval.low) or min(right, wrong) >= FEW_OF_A_CLASS:
                 return interval
             scale, shift = kind.of_area  # of AUROC, or of PRR = 2 AUROC - 1
-            ends = area_interval((interval.estimate + shift) / scale, right, wrong, self.level)
+            ends = area_interval((interval.estimate + shift) / scale, right, wrong)
             return interval.holding(*(scale * end - shift for end in ends))
         if not kind.zero_if_calibrated or not interval.low > 0:
             return interval
         null = self.if_calibrated(key, metric)
         # 1e-12: if no sign changes, the simulated value equals the estimate up to rounding
-        if not estimate > np.quantile(null, (1 + self.level) / 2) + 1e-12:
+        if not estimate > np.quantile(null, ENDS[1]) + 1e-12:
             return replace(interval, low=0.0)
         if self.units >= FEW_QUESTIONS:
             return interval
@@ -178,13 +174,22 @@ class JointBootstrap(Generic[_Key]):
         return Contrast(self.estimates[key][metric], self.resampled[key][metric])
 
     def paired(self, first: _Key, second: _Key, metric: str) -> PairedTest:
-        """Test the difference of two methods in one metric (:func:`paired_test`)."""
+        r"""Test the difference of two methods in one metric by a paired bootstrap.
+
+        Both methods are measured on each resample, so that the common difficulty of a question cancels. With
+        d the difference and :math:`d^*` that of a resample, the p-value is the share of resamples that differ
+        from their mean by at least as much as d from 0,
+
+        .. math:: p = \frac{1 + \#\{|d^* - \overline{d^*}| \ge |d|\}}{1 + B}.
+
+        A permutation test of the methods would test exchangeable confidences, not equal metrics; confidences
+        at two temperatures are never exchangeable. Source: Efron and Tibshirani (1993), An Introduction to
+        the Bootstrap, chapter 16.
+        """
         difference = self.contrast(first, metric) - self.contrast(second, metric)
         span = 1.0 - METRICS[metric].least
         resampled = difference.resampled
-        interval = interval_of(
-            f"{metric} difference", difference.value, resampled, self.level, least=-span, most=span
-        )
+        interval = interval_of(f"{metric} difference", difference.value, resampled, least=-span, most=span)
         return PairedTest(
             first=self.estimates[first][metric],
             second=self.estimates[second][metric],
@@ -193,7 +198,6 @@ class JointBootstrap(Generic[_Key]):
             high=interval.high,
             standard_error=interval.standard_error,
             p_value=difference.p_value(),
-            level=self.level,
             resamples=interval.resamples,
         )
 
@@ -232,16 +236,16 @@ def joint_bootstrap(
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     bins: int = 15,
-    level: float = 0.95,
     resamples: int = 1000,
     seed: int | Sequence[int] | np.random.Generator = 0,
 ) -> JointBootstrap[_Key]:
-    """Measure several methods on the same resamples of the questions.
+    """Measure several methods on the same resamples of the questions, for paired tests and intervals.
 
-    The intervals are those of :func:`bootstrap` with the same seed, the tests those of :func:`paired_test`.
-    `methods` maps a key to (confidence, correct), arrays of shape (N,) for one run, or (R, N) for the mean of
-    R runs. All methods have the same N questions in the same order, else InputError. Other options and errors
-    are those of :func:`bootstrap`. If all metrics are rankings, any score is allowed.
+    The intervals are those of :func:`bootstrap` with the same seed, the tests those of
+    :meth:`JointBootstrap.paired`. `methods` maps a key to (confidence, correct), arrays of shape (N,) for one
+    run, or (R, N) for the mean of R runs. All methods have the same N questions in the same order, else
+    InputError. Other options and errors are those of :func:`bootstrap`. If all metrics are rankings, any
+    score is allowed.
 
     >>> rng = np.random.default_rng(1)
     >>> chance = rng.uniform(size=500)
@@ -258,7 +262,7 @@ def joint_bootstrap(
     if len({method.n for method in runs.values()}) > 1:
         numbers = ", ".join(f"{key}: {method.n}" for key, method in runs.items())
         raise InputError(f"methods have different numbers of questions ({numbers}). Give the same questions.")
-    return _bootstrapped(runs, names, groups, bins, level, resamples, seed)
+    return _bootstrapped(runs, names, groups, bins, resamples, seed)
 
 
 def bootstrap(
@@ -269,15 +273,14 @@ def bootstrap(
     score: ArrayLike | None = None,
     groups: GroupLabels | None = None,
     bins: int = 15,
-    level: float = 0.95,
     resamples: int = 1000,
     seed: int | np.random.Generator = 0,
 ) -> dict[str, Interval]:
     r"""Compute bias-corrected bootstrap intervals and standard errors over questions.
 
     Questions, or whole groups of questions (such as those on one passage), are drawn with replacement. With
-    :math:`\hat\theta` the metric of the data, :math:`\theta^*` that of a resample, q its quantiles at the
-    ends of the level and :math:`b = \overline{\theta^*} - \hat\theta` the bias of resampling, the interval is
+    :math:`\hat\theta` the metric of the data, :math:`\theta^*` that of a resample, q its 2.5% and 97.5%
+    quantiles, and :math:`b = \overline{\theta^*} - \hat\theta` the bias of resampling, the interval is
 
     .. math:: [\,q_\text{low} - b,\; q_\text{high} - b\,].
 
@@ -319,8 +322,6 @@ def bootstrap(
         than about 30 groups, the interval is too narrow; with one group, there is none.
     bins : int
         Number of bins of ECE and ACE.
-    level : float
-        Confidence level, in (0, 1).
     resamples : int
         Number of resamples, at least 2.
 
@@ -335,7 +336,7 @@ def bootstrap(
     InputError
         As :func:`semcal.metrics.summary`.
     UsageError
-        An unknown metric, a level outside (0, 1), fewer than 2 resamples.
+        An unknown metric, fewer than 2 resamples.
 
     Examples
     --------
@@ -348,75 +349,14 @@ def bootstrap(
     """
     names = [check_name(name, METRICS, what="metric") for name in (METRICS if metrics is None else metrics)]
     runs = ScoredRuns.of(confidence, correct, score)
-    joint = _bootstrapped({None: runs}, names, groups, bins, level, resamples, seed)
+    joint = _bootstrapped({None: runs}, names, groups, bins, resamples, seed)
     return {name: joint.interval(None, name) for name in names}
-
-
-def paired_test(
-    first_confidence: ArrayLike,
-    first_correct: ArrayLike,
-    second_confidence: ArrayLike,
-    second_correct: ArrayLike,
-    *,
-    metric: str = "ace",
-    groups: GroupLabels | None = None,
-    bins: int = 15,
-    level: float = 0.95,
-    resamples: int = 1000,
-    seed: int | np.random.Generator = 0,
-) -> PairedTest:
-    r"""Compare two methods on the same questions by a paired bootstrap.
-
-    Questions are drawn with replacement, and both methods are measured on each resample, so that the common
-    difficulty of a question cancels. With d the difference of the metric and :math:`d^*` that of a resample,
-    the p-value is the share of resamples that differ from their mean by at least as much as d from 0,
-
-    .. math:: p = \frac{1 + \#\{|d^* - \overline{d^*}| \ge |d|\}}{1 + B}.
-
-    Options, errors and warnings are those of :func:`bootstrap`. InputError also if the numbers of questions
-    differ. If the metric is undefined for one of the methods, the test is NaN.
-
-    Parameters
-    ----------
-    first_confidence, second_confidence : array_like of float, shape (N,) or (R, N)
-        Confidences of each method, with the questions in the same order. For AUROC, AURAC and PRR, any score
-        is allowed.
-    first_correct, second_correct : array_like of bool, same shapes
-    metric : str
-        A key of :func:`semcal.metrics.summary` other than n.
-
-    Notes
-    -----
-    A permutation test of the methods would test exchangeable confidences, not equal metrics; confidences at
-    two temperatures are never exchangeable. Source: Efron and Tibshirani (1993), An Introduction to the
-    Bootstrap, chapter 16.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> chance = rng.uniform(size=500)
-    >>> correct = rng.uniform(size=500) < chance
-    >>> test = paired_test(chance**0.3, correct, chance, correct, metric="brier")
-    >>> test.difference > 0, test.p_value < 0.01
-    (True, True)
-    """
-    joint = joint_bootstrap(
-        {"first": (first_confidence, first_correct), "second": (second_confidence, second_correct)},
-        metrics=[metric],
-        groups=groups,
-        bins=bins,
-        level=level,
-        resamples=resamples,
-        seed=seed,
-    )
-    return joint.paired("first", "second", metric)
 
 
 def interval_of(
     name: str,
     estimate: float,
     resampled: Floats,
-    level: float,
     *,
     raised: bool = False,
     least: float = -np.inf,
@@ -429,18 +369,18 @@ def interval_of(
     resampled = resampled[~np.isnan(resampled)]
     if np.isnan(estimate) or len(resampled) < 2:
         warn_undefined(f"{name} is undefined for these data or their resamples; its interval is NaN")
-        return Interval(estimate, np.nan, np.nan, np.nan, np.nan, level, len(resampled))
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
+        return Interval(estimate, np.nan, np.nan, np.nan, len(resampled))
+    low, high = np.quantile(resampled, ENDS).tolist()
     bias = float(resampled.mean()) - estimate
     low = 2 * estimate - high if raised else low - bias
     low, high = (float(np.clip(end, least, most)) for end in (low, high - bias))
     error = float(resampled.std(ddof=1))
-    return Interval(estimate, min(low, estimate), max(high, estimate), error, bias, level, len(resampled))
+    return Interval(estimate, min(low, estimate), max(high, estimate), error, len(resampled))
 
 
 def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
     """Widen the interval of a mean over units with values from `least` to 1 to include Wilson's."""
-    low, high = wilson_interval(interval.estimate, interval.standard_error, units, interval.level, least)
+    low, high = wilson_interval(interval.estimate, interval.standard_error, units, LEVEL, least)
     return interval.holding(low, high)
 
 
@@ -462,7 +402,7 @@ def wilson_interval(
     return max(center - half, least), min(center + half, 1.0)
 
 
-def area_interval(area: float, right: float, wrong: float, level: float) -> tuple[float, float]:
+def area_interval(area: float, right: float, wrong: float) -> tuple[float, float]:
     """Compute Newcombe's interval of an AUROC from the numbers of correct and wrong answers (2006, method 5).
 
     The ends are the true AUROCs from which the observed one differs by z standard errors (Hanley and
@@ -473,7 +413,7 @@ def area_interval(area: float, right: float, wrong: float, level: float) -> tupl
     def excess(true: float) -> float:
         spread = 1 + half * ((1 - true) / (2 - true) + true / (1 + true))
         variance = true * (1 - true) * spread / (right * wrong)
-        return float((area - true) ** 2 - scipy.special.ndtri((1 + level) / 2) ** 2 * variance)
+        return float((area - true) ** 2 - scipy.special.ndtri(ENDS[1]) ** 2 * variance)
 
     tiny = 1e-12
     low = scipy.optimize.brentq(excess, 0.0, min(area, 1 - tiny)) if area > tiny else 0.0
@@ -529,12 +469,10 @@ def _bootstrapped(
     names: Sequence[str],
     groups: GroupLabels | None,
     bins: int,
-    level: float,
     resamples: int,
     seed: Any,
 ) -> JointBootstrap[_Key]:
-    expected = "a number between 0 and 1, such as 0.95"
-    level, bins = as_option(level, "level", expected, low=0, high=1), check_bins(bins)
+    bins = check_bins(bins)
     expected = "a whole number of at least 2, such as 1000"
     resamples = int(as_option(resamples, "resamples", expected, low=1, whole=True))
     rng = as_generator(seed)
@@ -554,7 +492,6 @@ def _bootstrapped(
         {key: float(np.mean([outcomes.sum() for outcomes in runs.correct])) for key, runs in methods.items()},
         n,
         n if clusters is None else int(clusters.max()) + 1,
-        level,
         _calibrated_errors(methods, resamples, clusters, bins, rng),
     )
 
@@ -577,7 +514,7 @@ class Slice:
 
     `excess` is the mean confidence - accuracy, with its interval. `ace` is the calibration error, with its
     noise floor (`ace_floor`) and the p-value of calibration. `calibrated` is false if p, times the number of
-    slices, is below 1 - level. `answered` is the number of answers at or above the threshold, `errors` the
+    slices, is below 5%. `answered` is the number of answers at or above the threshold, `errors` the
     number of wrong ones, and `risk` their share with its interval. `kept` is false if the interval lies above
     the promised risk. Slices with fewer than 20 questions or groups are not tested; their tests are None.
     """
@@ -607,7 +544,6 @@ def slices(
     answered: ArrayLike | None = None,
     risk_limit: float | None = None,
     groups: GroupLabels | None = None,
-    level: float = 0.95,
     seed: int = 0,
 ) -> list[Slice]:
     """Test calibration and the promise of a threshold in each slice, corrected for the number of slices.
@@ -624,16 +560,14 @@ def slices(
         Promised maximum share of wrong answers.
     groups : sequence of N labels, optional
         Group of each question. If given, the independent units are groups.
-    level : float
-        Simultaneous level of all intervals of a kind (Bonferroni over the tested slices). The interval of the
-        excess is Wilson's, that of the risk Clopper and Pearson's.
     seed : int
         Seed of the test of calibration.
 
     Returns
     -------
     list of Slice
-        The largest first.
+        The largest first. All intervals of a kind hold together with 95% confidence (Bonferroni over the
+        tested slices). The interval of the excess is Wilson's, that of the risk Clopper and Pearson's.
 
     Examples
     --------
@@ -643,7 +577,6 @@ def slices(
     [('a', 0.0, True), ('b', 0.4, False)]
     """
     p, c = as_pairs(confidence, correct)
-    as_option(level, "level", "a probability between 0 and 1, such as 0.95", low=0, high=1)
     names = np.asarray(values, dtype=str)
     if names.shape != p.shape:
         raise InputError(f"values has shape {names.shape} and confidence {p.shape}. Give one value each.")
@@ -653,7 +586,7 @@ def slices(
         check_same_length(p, through)
     parts = {name: np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
     tested = {name for name, part in parts.items() if len(np.unique(units[part])) >= FEWEST}
-    alpha = (1 - level) / max(1, len(tested))
+    alpha = (1 - LEVEL) / max(1, len(tested))
     found = []
     for name, part in sorted(parts.items(), key=lambda item: (-len(item[1]), item[0])):
         floor = noise_floor(

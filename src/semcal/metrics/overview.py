@@ -42,8 +42,6 @@ from semcal.metrics.probability_maps import Move
 from semcal.metrics.ranking import aurac_of, auroc_of, one_class, prr_of
 from semcal.registry import Catalogue, check_name
 
-#: Number of data sets per table, so that the arrays stay in the processor's cache.
-ROWS = 16
 #: Maximum number of simulated outcomes at a time.
 DRAWN = 2_000_000
 
@@ -212,15 +210,13 @@ def summary(
     return numbers
 
 
-def summaries(
-    confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15, draws: int = 0, seed: int = 0
-) -> dict[str, Floats]:
+def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> dict[str, Floats]:
     """Compute every metric of many sets (runs, measures, methods) with equal numbers of confidences.
 
-    The result maps each metric of :func:`summary` except n to an array (B,), equal to rounding, in a fraction
-    of the time. Arguments are those of :func:`summary`, with a row of `confidence` and `correct` (B, N) for
-    each set; an InputError names the first invalid set. Noise floors are slow, so the default is 0 `draws`.
-    AUROC and PRR of a set with one class are NaN.
+    The result maps each metric of :func:`summary`, without n and noise floors, to an array (B,), equal to
+    rounding, in a fraction of the time. Arguments are those of :func:`summary`, with a row of `confidence`
+    and `correct` (B, N) for each set; an InputError names the first invalid set. AUROC and PRR of a set with
+    one class are NaN.
 
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
@@ -233,16 +229,7 @@ def summaries(
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
         )
-    parts = []
-    for start in range(0, len(values), ROWS):
-        t = frequency_tables(values[start : start + ROWS], outcomes[start : start + ROWS])
-        parts.append([metric.formula(t, bins) for metric in METRICS.values()])
-    numbers = dict(zip(METRICS, np.concatenate(parts, axis=1)))
-    if draws:
-        floors = [_floor_figures(*pair, bins=bins, draws=draws, seed=seed) for pair in zip(values, outcomes)]
-        for name, figures in floors[0].items():
-            numbers |= {key: np.array([row[name][key] for row in floors]) for key in figures}
-    return numbers
+    return measure_rows(frequency_tables(values, outcomes), METRICS, bins)
 
 
 @dataclass(frozen=True)

@@ -224,8 +224,7 @@ def correlations(confidences: Mapping[str, ArrayLike]) -> Correlations:
         warn_undefined(
             f"the correlations of {flat} are undefined (NaN): the confidence is the same for every question"
         )
-    centered = table - table.mean(axis=1, keepdims=True)
-    scale = np.where(constant, np.nan, np.sqrt((centered**2).sum(axis=1)))
-    matrix: Floats = np.clip((centered / scale[:, None]) @ (centered / scale[:, None]).T, -1.0, 1.0)
+    table[constant] = np.nan
+    matrix: Floats = np.atleast_2d(np.corrcoef(table))
     np.fill_diagonal(matrix, np.where(constant, np.nan, 1.0))
     return Correlations(names, matrix, table.shape[1])

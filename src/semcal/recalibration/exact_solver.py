@@ -32,7 +32,6 @@ from semcal.recalibration.records import (
     T_MAX,
     T_MIN,
     Loss,
-    LossCurve,
     LossSums,
     TemperatureFit,
     certify,
@@ -431,11 +430,6 @@ class TabulatedLoss:
         beta = ((low + high) / 2).exp()
         return beta.masked_fill(top, self.high).masked_fill(bottom, self.low)
 
-    def mean(self, beta: Tensor) -> Tensor:
-        """Return the mean loss (n,) per token at β (n,)."""
-        value, _, _ = series(self.coefficients.sum(0), beta, low=self.low, high=self.high)
-        return (value - beta * self.centre.sum()) / self.n.sum()
-
     def exact(self, beta: float, moments: Tensor) -> ExactSums:
         """Return the sums at β from exact L, E_β[z] and Var_β[z] (3, S) of the positions."""
         log_partition, mean, variance = moments * self.weight
@@ -494,10 +488,6 @@ class AnyReference:
         log_beta = torch.linspace(*ends, POINTS, dtype=torch.float64)
         log_shares = torch.stack([self.log_shares(beta)[1] for beta in log_beta.exp().tolist()], 1)
         return log_beta, -log_shares.nan_to_num(neginf=0.0)
-
-    def mean(self, beta: Tensor) -> Tensor:
-        """Return the mean loss (n,) per question at β (n,)."""
-        return torch.from_numpy(CubicSpline(self._tried[0], self._tried[1].sum(0) / self.n.sum())(beta.log()))
 
     def minimum(self, counts: Tensor | None = None) -> Tensor:
         """Return the minimum as `TabulatedLoss` does, by Brent's method in the three lowest brackets."""
@@ -654,9 +644,7 @@ def fit_temperatures(
                 loss,
                 alpha,
                 certificate=certify(beta, total, at_one[i].total, at_bound=at_bound, steps=passes),
-                log_temperature_step=abs(_newton(beta, total)),
                 standard_error=math.nan if at_bound else clustered_error(beta, sums[i].by_question, cluster),
-                curve=_plotted(tabulated[i], table),
                 n_tokens=len(features.targets),
                 n_questions=len(tabulated[i].n),
                 n_clusters=int(cluster.max()) + 1,
@@ -741,12 +729,6 @@ def _right_draws(
     betas = [1.0, *loss.minimum((~parts).double()).tolist()]
     shares = torch.stack([references.log_shares(beta)[1].exp() for beta in betas]) / references.n.sum()
     return float(shares[0].sum()), float(shares[1:][parts].sum())
-
-
-def _plotted(loss: LossOfT, table: LogPartitionTable, count: int = 121) -> LossCurve:
-    """Return the mean loss at temperatures equally spaced in log T over the range of the table."""
-    beta = torch.logspace(math.log10(table.low), math.log10(table.high), count, dtype=torch.float64)
-    return LossCurve(tuple((1 / beta).flip(0).tolist()), tuple(loss.mean(beta).flip(0).tolist()))
 
 
 def batch_inverse_temperatures(reader: StateReader, batch: SequenceBatch, prefix: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ class Provenance:
         elif self.revision != revision:
             raise UsageError(
                 f"{what}: fitted on {self.model} (revision {_short(self.revision)}), not on {model} "
-                f"(revision {_short(revision)}). {_advice(self.revision, revision)}"
+                f"(revision {_short(revision)}). {_ADVICE}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
@@ -89,21 +89,6 @@ def _but_for_version(revision: str) -> tuple[str, ...]:
     """
     match = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
     return (revision,) if match is None else match.groups()
-
-
-def _advice(fitted: str, present: str) -> str:
-    """Return the remedy for different revisions; revisions of servers contain the form of prompts.
-
-    >>> _advice("vLLM 0.32.0: small, token ids", "vLLM 0.32.0: small, messages")
-    'The prompts of the fit were token ids. Pass --config server.tokenizer=DIR, or use --force ...'
-    """
-    for sent, instead, do in (
-        ("token ids", "messages", "Pass --config server.tokenizer=DIR"),
-        ("messages", "token ids", "Omit server.tokenizer"),
-    ):
-        if _but_for_version(fitted.replace(f", {sent}", f", {instead}", 1)) == _but_for_version(present):
-            return f"The prompts of the fit were {sent}. {do}, or use --force to apply it anyway"
-    return _ADVICE
 
 
 def _short(revision: str) -> str:
@@ -197,8 +182,6 @@ WEIGHTS = "model.safetensors"
 SCHEMA = 1
 #: Largest number in a file; a JSON number may have any number of digits.
 LARGEST = 1e300
-#: Maximum number of mistakes in one message.
-MOST = 5
 
 
 def fitted_or_none(recalibrator: Any) -> Fitted | None:
@@ -236,8 +219,7 @@ def parse_contents(content: Json, path: Path) -> Contents:
         wrong = [_mistake(detail) for detail in error.errors()]
     except UsageError as error:  # from `check`
         wrong = [str(error)]
-    more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-    raise StoreError(f"{path}: {'; '.join(wrong[:MOST])}{more}; the file is not from `semcal fit`. Fit again")
+    raise StoreError(f"{path}: {wrong[0]}; the file is not from `semcal fit`. Fit again")
 
 
 def check_provenance(provenance: Json) -> None:
@@ -290,12 +272,11 @@ def read_contents(
 ) -> tuple[dict[str, Any], Path]:
     """Return the contents of the file of a kind in a directory, after a check of its checksum, and its path.
 
-    UsageError if the file is missing or of another kind. StoreError if it is damaged, edited, a link to
-    another folder or of another schema, or if the hub cannot be reached.
+    UsageError if the file is missing. StoreError if it is damaged, edited, of another kind or schema, or if
+    the hub cannot be reached.
     """
     directory = _located(path_or_id, kind, revision)
     path = directory / kind.file
-    _refuse_links(directory, kind)
     if not path.is_file():
         raise UsageError(
             f"{path}: does not exist, expected a {kind.what}. Create one with `semcal {kind.made_by}`"
@@ -348,23 +329,6 @@ def from_pretrained(path_or_id: str | Path, *, revision: str | None = None) -> t
     content, path = read_contents(path_or_id, RECALIBRATOR, revision=revision)
     contents = parse_contents(content, path)
     return contents.restored(path.with_name(WEIGHTS)), contents.provenance
-
-
-def _refuse_links(directory: Path, kind: NamedKind) -> None:
-    """Reject files that are links out of their folder, because their targets could be read.
-
-    Files in the cache of the hub client are links into the folder `blobs` of the same repository.
-    """
-    home = directory.resolve()
-    homes = {home} | {
-        folder.parents[1] / "blobs" for folder in (home, *home.parents) if folder.parent.name == "snapshots"
-    }
-    for name in (kind.file, WEIGHTS):
-        path = directory / name
-        if path.is_symlink() and (not path.exists() or path.resolve().parent not in homes):
-            raise StoreError(
-                f"{path}: a link out of its folder (to {path.readlink()}). Replace the link by the file"
-            )
 
 
 def _located(path_or_id: str | Path, kind: NamedKind, revision: str | None) -> Path:

@@ -67,8 +67,6 @@ class TemperatureScaling:
         Number of tokens of the data.
     sgd_ : GradientSteps or None
         The gradient steps that led to T; None for the exact solution.
-    exact_ : TemperatureFit or None
-        Further facts about the exact solution (interval, loss curve), which are not saved.
 
     Examples
     --------
@@ -86,7 +84,6 @@ class TemperatureScaling:
     temperature_: float
     n_tokens_: int
     sgd_: GradientSteps | None = None
-    exact_: TemperatureFit | None = None
 
     def __init__(self, loss: str = "NLL", alpha: float | None = None) -> None:
         check_loss(loss, alpha, exact=True)
@@ -97,7 +94,7 @@ class TemperatureScaling:
     def from_fit(cls, fit: TemperatureFit) -> Self:
         """Return the fitted recalibrator for a result of `fit_temperatures`."""
         return cls.from_certificate(
-            fit.certificate, fit.temperature, loss=fit.loss, alpha=fit.alpha, n_tokens=fit.n_tokens, exact=fit
+            fit.certificate, fit.temperature, loss=fit.loss, alpha=fit.alpha, n_tokens=fit.n_tokens
         )
 
     @classmethod
@@ -110,12 +107,11 @@ class TemperatureScaling:
         alpha: float | None,
         n_tokens: int,
         sgd: GradientSteps | None = None,
-        exact: TemperatureFit | None = None,
     ) -> Self:
         """Return a fitted recalibrator with a given T, from gradient steps or a file."""
         ts = cls(loss, alpha)
         ts.certificate_, ts.temperature_, ts.n_tokens_ = certificate, temperature, n_tokens
-        ts.sgd_, ts.exact_ = sgd, exact
+        ts.sgd_ = sgd
         return ts
 
     @overload

@@ -213,14 +213,6 @@ class GradientSteps:
 
 
 @dataclass(frozen=True)
-class LossCurve:
-    """Mean loss (nats per token; for any, per question) at the tabulated temperatures, for a plot."""
-
-    temperature: tuple[float, ...]
-    loss: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class TemperatureFit:
     """An exact temperature with its certificate and standard error.
 
@@ -232,9 +224,7 @@ class TemperatureFit:
     loss: str  # "NLL", "SS" or "any"
     alpha: float | None  # α of selective smoothing
     certificate: Certificate  # from exact sums
-    log_temperature_step: float  # size of a further Newton step of log T: the remaining error
     standard_error: float
-    curve: LossCurve = field(repr=False)
     n_tokens: int
     n_questions: int
     n_clusters: int  # groups of questions, or questions
