@@ -239,11 +239,25 @@ def test_fields_are_correct_and_documents_complete(properties, document, referen
         (invoice(lines=[{"price": 2}]), "/lines/0/name"),
         (invoice(address={"any_of": [{"city": "Rome"}]}), "/address"),
         ({"any_of": [invoice()]}, "/"),
+        # misspelled keys
+        (invoice(Total=2), "/Total"),
+        (invoice(totl=2), "/totl"),
+        (invoice(lines=[{"name": "x"}, {"name": "y", "pric": 2}]), "/lines/1/pric"),
+        (invoice(address={"City": "Rome"}), "/address/City"),
     ],
 )
 def test_an_invalid_reference_is_refused_with_its_place(reference, place):
     with pytest.raises(InputError, match=f"'answers'.*{place}"):
         read_reference(INVOICE, reference)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [{"price_2023": 1, "price_2024": 2}, {"price_2024": 2}, {"prices": 1, "price_2023": 1}, {"€": 1}],
+)
+def test_further_keys_of_a_reference_are_allowed_if_the_schema_allows_them(reference):
+    schema = parse_schema({"properties": {"price_2023": {"type": "number"}, "$": {"type": "number"}}})
+    assert read_reference(schema, reference) == reference
 
 
 def test_500_leaves_and_keys_of_other_scripts_are_items():

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
@@ -32,6 +33,9 @@ _BRACKET = re.compile(r"\{")
 #: The parts of a text that tell where an object ends.
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 _BETWEEN = re.compile(r"[\s,:]*")
+_NO_WORD, _DIGIT = re.compile(r"[\W_]"), re.compile(r"\d")
+#: The similarity from which a key of a reference is taken for a misspelled key of the schema.
+NEAR = 0.85
 #: The value of a place that a sample does not have.
 ABSENT = object()
 FieldKey = tuple[str, Hashable]
@@ -450,9 +454,36 @@ def read_reference(schema: Schema, reference: JsonValue) -> JsonValue:
     if not isinstance(reference, Mapping):
         raise InputError(f"'answers' must be an object like the schema, got {shown(reference)}. Correct it")
     try:
+        _check_names(schema.root, reference, "")
         return schema.root.read(reference, reference=True)
     except InvalidDocument as error:
         raise InputError(f"'answers' is not valid under the schema: {error}. Correct the reference") from None
+
+
+def _check_names(node: Node, reference: JsonValue, place: str) -> None:
+    """Raise InvalidDocument for a key that is nearly one of the schema, whose field would count as empty."""
+    if isinstance(reference, list) and node.kind == "list" and node.items is not None:
+        for number, item in enumerate(reference):
+            _check_names(node.items, item, f"{place}/{number}")
+    if node.kind != "object" or not isinstance(reference, Mapping):
+        return
+    node = node.variant(reference)
+    missing = [name for name in node.properties if name not in reference]
+    for name, item in reference.items():
+        if name in node.properties:
+            _check_names(node.properties[name], item, f"{place}/{escaped(name)}")
+        elif near := _nearly(name, missing):
+            raise InvalidDocument(
+                f"{place}/{escaped(name)}: this key is not in the schema, which has {shown(near)}"
+            )
+
+
+def _nearly(name: str, others: Sequence[str]) -> str | None:
+    """Return the name that another one misspells; other digits are another name."""
+    own, *spelled = (_NO_WORD.sub("", one.casefold()) or one for one in (name, *others))
+    near = get_close_matches(own, spelled, n=1, cutoff=NEAR)
+    is_near = near and _DIGIT.findall(near[0]) == _DIGIT.findall(own)
+    return others[spelled.index(near[0])] if is_near else None
 
 
 def grade_document(
