@@ -13,13 +13,12 @@ import pytest
 from semcal import metrics
 from semcal.data.question import Question
 from semcal.errors import FitError, InputError, UsageError
-from semcal.experiment.grid_plan import grid_temperatures
 from semcal.grading.rules import RuleGrader
 from semcal.measures import MEASURES
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.protocols import Capabilities
 from semcal.recalibration import Temperature
-from semcal.recalibration.select import GRID, Candidate
+from semcal.recalibration.select import Candidate
 from semcal.store import Store
 from tests.json_rows import (
     choose_temperatures,
@@ -204,11 +203,6 @@ class CountingModel:
     def sample(self, *args):
         self.passes += 1
         return self._model.sample(*args)
-
-
-def test_a_grid_of_models_tries_the_temperatures_that_a_fit_tries() -> None:
-    assert tuple(grid_temperatures().values()) == GRID
-    assert (min(GRID), max(GRID)) == (0.25, 4.0)
 
 
 @pytest.mark.parametrize(("by", "chosen"), [("brier", 2), ("gain", 1)])

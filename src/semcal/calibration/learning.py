@@ -500,22 +500,17 @@ def _report_of_move(
     correct, problems = part.correct, list[str]()
     unmoved, moved, scratch = (figures_of(p, correct, np.zeros_like(without)) for p in found)
     old_gain, gain, gain_of_scratch = (p * (2 * correct - p) for p in found)
-    ahead, error = paired_difference(gain_of_scratch, gain, groups)
-    old_ahead, old_error = paired_difference(old_gain, gain, groups)
     if len(gain) < FEW_LABELS:
         problems.append(
             f"the move rests on only {len(gain)} labels, and two numbers need about {FEW_LABELS}. Label more"
         )
-    if old_ahead > max(old_error, SLIGHT):
-        problems.append(
-            f"the calibration gains {old_ahead:.3f} ± {old_error:.3f} more before the move than after it. "
-            "Keep it as it is, or label more"
-        )
-    if ahead > max(error, SLIGHT):
-        problems.append(
-            f"the new labels alone gain {ahead:.3f} ± {error:.3f} more than the moved calibration. Calibrate "
-            "without --from (in Python, with fit_rows)"
-        )
+    for other, what, remedy in (
+        (old_gain, "the calibration before the move", "Keep it as it is, or label more"),
+        (gain_of_scratch, "a calibration of the new labels alone", "Calibrate without --from"),
+    ):
+        ahead, error = paired_difference(other, gain, groups)
+        if ahead > max(error, SLIGHT):
+            problems.append(f"{what} gains {ahead:.3f} ± {error:.3f} more than the moved one. {remedy}")
     base = part.features[calibration.base]
     problems += one_value(calibration.base, base)
     reference = base if part.candidates[0].fewest < NEVER else correct.mean()

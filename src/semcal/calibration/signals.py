@@ -45,6 +45,8 @@ STATED_NUMBER = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?|\.[0-9]+)\s*(%?)\.?")
 #: Number of questions whose values are stored together.
 BLOCK = 64
 NONE_OF_THESE = "none of these"
+#: Token scores of an answer whose tokens are unknown.
+UNKNOWN = (None, None)
 #: Share of the layers before the hidden state of a question.
 DEPTH = 2 / 3
 
@@ -287,13 +289,9 @@ SIGNALS.register(
 SIGNALS.register(
     Signal(
         "token-scores",
-        tuple(
-            Feature(
-                name,
-                lambda it, place=place: None if it.token_scores is None else it.token_scores[place],  # type: ignore[misc]
-                is_share=True,
-            )
-            for place, name in enumerate(("smallest-token", "mean-token"))
+        (
+            Feature("smallest-token", lambda it: (it.token_scores or UNKNOWN)[0], is_share=True),
+            Feature("mean-token", lambda it: (it.token_scores or UNKNOWN)[1], is_share=True),
         ),
     )
 )
