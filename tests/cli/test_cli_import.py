@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import pickle
 import struct
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,6 +299,13 @@ def asked_at(**settings: Any) -> list[dict[str, Any]]:
     return [request(id, ASKED[name][0], **settings) for id, name, _ in DRAWS]
 
 
+def test_a_reply_without_a_question_in_the_file_of_questions_is_a_bad_row(imports):
+    lines = [reply(name, *texts) for name, (*_, texts) in ASKED.items()]
+    code, (row,), stderr = imports("openai-batch", lines, questions=QUESTIONS[:1])
+    assert (code, row["samples"]) == (1, first_answers(ASKED["0"][2]))
+    assert "line 2 (id '1'): no question with this id in" in stderr
+
+
 def test_likelihoods_of_a_batch_need_its_requests(imports):
     line = reply("1", "Sull.")
     line["response"]["body"]["choices"][0]["logprobs"] = {"content": entries("Sull.", end=True)}
@@ -365,6 +374,24 @@ def test_a_question_with_a_bad_line_epoch_or_reply_is_a_bad_row_and_the_others_g
     assert (code, [row["id"] for row in rows]) == (1, ["1"]), stderr
     assert "(id '0')" in stderr
     assert reason in stderr
+
+
+def test_lines_of_a_batch_that_are_none_are_reported(tmp_path):
+    file = tmp_path / "output.jsonl"
+    file.write_text('{"a": 1}\nnonsense\n')
+    code, rows, stderr = semcal("import", "openai-batch", file)
+    assert (code, rows) == (1, [])
+    assert "line 1: no 'custom_id'" in stderr
+    assert "line 2: not JSON" in stderr
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "9" * 10])
+def test_a_number_of_draw_that_nobody_counts_to_is_part_of_the_id(imports, digits):
+    replies = [reply(f"q#{digits}", "a"), reply("q#0", "b"), reply("q#1", "c")]
+    asked = [request(name, "Who?") for name in (f"q#{digits}", "q#0", "q#1")]
+    code, rows, _ = imports("openai-batch", replies, requests=asked)
+    assert code == 0
+    assert [(row["id"], row["generations"]) for row in rows] == [(f"q#{digits}", ["a"]), ("q", ["b", "c"])]
 
 
 # The answer in a reply
@@ -460,6 +487,17 @@ def test_a_batch_with_many_empty_replies_is_warned_of(imports):
     assert "--answer-format" in told
 
 
+@pytest.mark.parametrize(
+    ("places", "samples"),
+    [([2, 0, 1], ["b", "c", "a"]), ([0, 0, 1], ["a", "b", "c"]), ([None, 1, 0], ["a", "b", "c"])],
+)
+def test_choices_of_a_batch_stand_in_the_order_of_their_index(imports, places, samples):
+    line = reply("q", "a", "b", "c")
+    for choice, place in zip(line["response"]["body"]["choices"], places):
+        choice["index"] = place
+    assert imports("openai-batch", [line], requests=[request("q", "Where?")])[1][0]["samples"] == samples
+
+
 def test_the_answer_that_a_log_has_extracted_counts(imports):
     long = "Mirna lies inland and Orlin does not. It is Mirna, as I said."
     epochs = [
@@ -491,6 +529,18 @@ def test_a_chat_and_a_worked_solution_of_lm_eval_are_read(imports):
 
 
 @pytest.mark.parametrize(
+    "arguments", [[["Which mill?", {"do_sample": False}]], ["Which mill?", {"do_sample": False}]]
+)
+def test_greedy_answers_of_an_old_log_of_lm_eval_are_no_samples(imports, arguments):
+    lines = [lm_eval_line("0", doc={}, arguments=arguments, resps=[["A", "A", "A"]])]
+    code, rows, stderr = imports("lm-eval", lines)
+    assert (code, rows, "decoded greedily" in stderr) == (1, [], True)
+    (arguments[0] if isinstance(arguments[0], list) else arguments)[1].update(do_sample=True, temperature=1)
+    code, (row,), _ = imports("lm-eval", lines)
+    assert (code, row["question"], row["temperatures"]) == (0, "Which mill?", [1] * 3)
+
+
+@pytest.mark.parametrize(
     ("changed", "question"),
     [
         ({"doc": {"text": "?"}}, ASKED["0"][0]),  # that of the prompt
@@ -517,6 +567,11 @@ def test_the_question_of_lm_eval_is_that_of_the_document_or_between_the_last_lab
     assert (code, row["question"]) == (0, question)
 
 
+@pytest.mark.parametrize("texts", [["Ilka.", "Bo."], ["Ilka."]])
+def test_flat_responses_of_lm_eval_are_samples(imports, texts):
+    assert imports("lm-eval", [lm_eval_line("0", resps=texts)])[1][0]["generations"] == texts
+
+
 # --answer: the log's own answer
 
 
@@ -526,8 +581,23 @@ def test_what_a_filter_of_lm_eval_leaves_is_the_given_answer_with_the_first_metr
     found = [(row.pop("answer"), row.pop("correct")) for row in rows]
     assert (code, found) == (0, [("Ilka Soren", True), ("The Sull", False)])
     assert rows == imports("lm-eval", lines)[1]
-    (row,) = imports("lm-eval", [lm_eval_line("0", metrics=["f1"], f1=0.4)], "--answer", "given")[1]
-    assert "correct" not in row  # neither 0 nor 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "correct"),
+    [
+        ({"metrics": ["f1", "exact_match"], "f1": 0.4}, None),
+        ({"metrics": []}, None),
+        ({"metrics": None}, None),
+        ({"metrics": ["other"]}, None),
+        ({"exact_match": "1"}, None),
+        ({"exact_match": True}, True),
+        ({"exact_match": 0}, False),
+    ],
+)
+def test_only_a_metric_of_0_or_1_is_a_verdict(imports, changed, correct):
+    (row,) = imports("lm-eval", [lm_eval_line("0", **changed)], "--answer", "given")[1]
+    assert row.get("correct") is correct
 
 
 @pytest.mark.parametrize("texts", [None, [], ["a", "b"], [["a", "b"]], [3]])
@@ -584,6 +654,14 @@ def test_the_first_epoch_of_inspect_is_the_given_answer_and_its_first_score_the_
     assert {row["id"]: row["answer"] for row in rows} == {"0": "Ilka Soren", "1": "The Sull"}
     assert [row.get("correct") for row in rows] == [correct] * 2
     assert [len(row["samples"]) for row in rows] == [4, 4]
+
+
+@pytest.mark.parametrize("scores", [None, {}, {"match": None}, []])
+def test_an_epoch_without_a_score_has_no_verdict(tmp_path, scores):
+    log = json_file(tmp_path / "log.json", [inspect_sample("0", 1, "Bo.", scores=scores)], temperature=0)
+    code, rows, _ = semcal("import", "inspect", log, "--answer", "given")
+    question, answers, _ = ASKED["0"]
+    assert (code, rows) == (0, [{"id": "0", "question": question, "answers": answers, "answer": "Bo"}])
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("given", "answer"), ("greedy", "greedy")])
@@ -650,6 +728,16 @@ def test_a_question_of_the_same_id_that_asks_something_else_is_a_bad_row_that_qu
     assert "is 'Who wrote The Amber Gate?'" in err
 
 
+def test_case_and_spaces_make_no_other_question_and_the_words_of_the_log_stay_in_the_row(imports):
+    lines = [{**line, "question": f" {line['question'].upper()}".replace(" ", "  ")} for line in LINES]
+    for questions in (lines, [{"id": number, **line} for number, line in enumerate(lines)]):
+        code, rows, _ = imports("lm-eval", BOTH, questions=questions)
+        assert code == 0
+        for row, (question, answers, texts) in zip(rows, ASKED.values(), strict=True):
+            assert (row["question"], row["prompt"]) == (question.upper(), question)
+            assert (row["answers"], row["samples"]) == ([answers[0]], first_answers(texts))
+
+
 FEW_SHOT = "Answer briefly.\n\nQuestion: Which river runs through Belmar?\nAnswer: Orre\n\n"
 BELMAR = {"id": "1", "question": "Which river runs through Belmar?"}
 
@@ -685,6 +773,14 @@ def test_a_prompt_that_ends_in_the_question_agrees_with_it(imports, prompt, agre
         assert (row["question"], row["answers"], row["level"]) == (amber["question"], ["Ilka"], 2)
         assert row["samples"] == ["Ilka Soren"]
         assert row.get("prompt") == (None if prompt == amber["question"] else prompt)
+
+
+def test_a_question_that_the_log_names_is_no_prompt_that_may_end_in_another(imports):
+    line, why = lm_eval_line("0", doc={"question": "He left. Why?"}), {"question": "Why?", "answers": ["x"]}
+    for questions in ([why], [{"id": 0, **why}]):
+        code, rows, err = imports("lm-eval", [line], questions=questions)
+        assert (code, rows) == (1, [])
+        assert "'He left. Why?'" in err
 
 
 def test_a_text_that_two_questions_have_and_one_that_is_not_known_are_bad_rows(imports):
@@ -741,6 +837,34 @@ def test_a_damaged_zip_file_is_rows_or_one_clear_error(tmp_path, part):
     assert refused >= 15
 
 
+@pytest.mark.parametrize(
+    ("error", "module"),
+    [
+        (RuntimeError("File is encrypted, password required"), None),
+        (NotImplementedError("method 99"), None),
+        (OverflowError("1"), None),
+        (struct.error("2"), None),
+        (EOFError("3"), None),
+        (OSError("4"), None),
+        (lzma.LZMAError("5"), None),
+        (UnicodeDecodeError("a", b"", 0, 1, "6"), None),
+        (ArithmeticError("a frame of zstd"), "zstandard"),
+        (ArithmeticError("a frame of zstd"), "compression.zstd"),
+    ],
+)
+def test_every_way_in_which_unpacking_fails_is_one_clear_error(tmp_path, monkeypatch, error, module):
+    def fail(*_: object) -> bytes:
+        raise error
+
+    if module is not None:
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(ZstdError=ArithmeticError))
+    log = eval_file(tmp_path / "log.eval", inspect_samples())
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
+    code, rows, stderr = semcal("import", "inspect", log)
+    assert (code, rows) == (1, [])
+    assert f"is not an inspect log, or is damaged or encrypted ({error})" in stderr
+
+
 def bomb(path: Path, size: int, *, declared: int | None = None) -> Path:
     """A log whose first sample unpacks to `size` bytes."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as log:
@@ -791,6 +915,14 @@ def test_a_pickle_is_refused_with_the_reason(tmp_path):
             assert (code, rows) == (1, [])
             assert "is a pickle" in stderr
             assert "can run any code" in stderr
+
+
+def test_out_appears_whole_and_limit_counts_rows(tmp_path):
+    file = write(tmp_path / "samples.jsonl", [lm_eval_line("0"), lm_eval_line("1")])
+    out = tmp_path / "rows.jsonl"
+    assert semcal("import", "lm-eval", file, "--out", out, "--limit", 1)[:2] == (0, [])
+    assert len(out.read_text().splitlines()) == 1
+    assert semcal("import", "lm-eval", file, "--out", out)[0] == 2
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
