@@ -219,7 +219,6 @@ def test_ts_grid_needs_samples_alone_and_ends_at_the_hottest_that_a_server_takes
     [
         (["--method", "ATS"], "ATS"),
         (["--solver", "sgd"], "--solver sgd"),
-        (["--plot", "loss.svg"], "--plot"),
         (["--features", "states"], "--features"),
         ([], "server.tokenizer=DIR"),
     ],
