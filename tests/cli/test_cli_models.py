@@ -1,15 +1,11 @@
-"""The commands that run a model, on tiny random checkpoints made here, and the calls of the NLI model."""
+"""The commands that run a model, on tiny random checkpoints made here."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from invoking import semcal, write
-
-from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -114,50 +110,3 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
     rows = [{"confidence": 2}, {"confidence": 0.5, "correct": True}, {"confidence": 0.5, "correct": False}]
     code, (found,), _ = semcal("metrics", write(tmp_path / "m.jsonl", rows), "--limit", "2")
     assert (code, found["n"]) == (1, 1)
-
-
-# ---- The NLI model: its device, and the number of its calls
-
-
-SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
-ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
-
-
-@pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Stand-ins for both models; on which device each was asked for."""
-    devices: dict[str, Any] = {}
-
-    def language_model(name: str, *, device: str | None, **options: Any) -> FakeLanguageModel:
-        devices["model"] = device
-        return FakeLanguageModel({"What is it?": {"ship": 0.5, "boat": 0.5}})
-
-    def equivalence(name: str | None, *, device: str | None, **options: Any) -> FakeEquivalence:
-        devices["nli"] = device
-        return FakeEquivalence([{"ship", "boat"}])
-
-    monkeypatch.setattr("semcal.models.load.load_model", language_model)
-    monkeypatch.setattr("semcal.inputs.load_equivalence", equivalence)
-    one = WorkerPlan(n_workers=1, n_threads=1, reason="it is a test", requested=True)
-    monkeypatch.setattr("semcal.cli.options.choose_workers", lambda *_, **__: one)
-    return devices
-
-
-def run(*arguments: Any) -> tuple[list[dict[str, Any]], str]:
-    code, rows, stderr = semcal(*arguments)
-    assert code == 0, stderr
-    return rows, stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "devices"),
-    [
-        ((), {"model": None, "nli": None}),
-        (("--device", "cuda:0"), {"model": "cuda:0", "nli": "cuda:0"}),
-        (("--device", "cuda:0", "--config", "model.nli_device=cuda:1"), {"model": "cuda:0", "nli": "cuda:1"}),
-        (("--config", "model.nli_device=cpu"), {"model": None, "nli": "cpu"}),
-    ],
-)
-def test_the_nli_model_runs_beside_the_language_model_unless_told_otherwise(opened, options, devices):
-    run("ask", "What is it?", "--model", "fake", "--equivalence", "fake", "--json", *options)
-    assert opened == devices
