@@ -30,22 +30,6 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return write(tmp_path / "q.jsonl", QUESTIONS[:30]), write(tmp_path / "v.jsonl", QUESTIONS[30:])
 
 
-def test_a_saved_ts_by_sgd_says_so_wherever_it_is_used(
-    model: str, files: tuple[str, str], tmp_path: Path
-) -> None:
-    out = tmp_path / "fit"
-    code, (fitted,), _ = semcal("fit", files[0], "--model", model, "--solver", "sgd", "--out", out)
-    content = json.loads((out / "recalibrator.json").read_text())
-    assert (code, fitted["solver"], content["solver"]) == (0, "sgd", "sgd")
-    assert content["sgd"]["losses"] == fitted["losses"]
-    assert content["sgd"]["exact_temperature"] == fitted["exact_temperature"]
-    assert fitted["distance"] > 0
-    assert not (tmp_path / "fit.unfinished").exists()
-    _, (answer,), _ = semcal("ask", "Who?", "--model", model, "--recalibrator", out, "--m", "2")
-    assert answer["solver"] == "sgd"
-    assert semcal("export", out, "--json")[1][0]["solver"] == "sgd"
-
-
 def test_an_interrupted_training_starts_again_and_ends_at_the_same_bytes(
     model: str, files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,11 @@
-"""The commands that run a model, on tiny random checkpoints made here, and the calls of the NLI model."""
+"""The commands that run a model, on tiny random checkpoints made here."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from invoking import semcal, write
-
-from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
-from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 

@@ -177,15 +177,6 @@ def test_fit_replaces_a_recalibrator_with_overwrite_and_nothing_else(tmp_path: P
     assert refused(fit.output_of(out)) == ""  # it was begun, and goes on
 
 
-def test_fit_refuses_before_it_loads_a_model(tmp_path: Path) -> None:
-    (tmp_path / "fit").mkdir()
-    (tmp_path / "fit" / "notes.txt").write_text("mine")
-    for more in ((), ("--overwrite",), ("--fresh",)):
-        code, _, stderr = semcal("fit", "none.jsonl", "--model", "none", "--out", tmp_path / "fit", *more)
-        assert (code, "is not empty" in stderr) == (2, True)
-    assert hidden(tmp_path) == []
-
-
 def test_a_run_goes_on_with_its_own_folder_alone(tmp_path: Path) -> None:
     config = tmp_path / "grid.yaml"
     config.write_text(GRID)
@@ -241,15 +232,6 @@ def test_a_lock_that_a_killed_process_left_is_no_hindrance(rows: str, tmp_path: 
     assert hidden(tmp_path) == []
     with file_lock(tmp_path / f".out.jsonl{LOCK}", "busy"):
         assert semcal("cluster", rows, "--out", out, "--overwrite")[0] == 2
-
-
-def test_a_name_that_no_file_can_have_is_an_error_without_a_traceback(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", [{"question": "Who?"}])
-    for options in ((file, "--out", tmp_path / ("9" * 300)), ("9" * 300,)):
-        code, rows, stderr = semcal("sample", *options, "--model", "atlas", "--m", 2)
-        assert (code, rows) == (1, [])
-        assert "File name too long: " in stderr
-        assert "standard output" not in stderr
 
 
 def test_a_call_that_finished_nothing_stands_in_nobodys_way(tmp_path: Path) -> None:

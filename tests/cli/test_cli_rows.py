@@ -104,16 +104,6 @@ def test_metrics_by_a_column_say_where_confidences_and_the_promise_hold() -> Non
     assert [one["value"] for one in found["by"]] == ["(none)", "1", "person"]
 
 
-def test_metrics_by_a_column_hold_one_risk_of_a_calibration_against_its_rows() -> None:
-    rows = [{key: row[key] for key in row if key != "thresholds"} | {"risk": 0.45} for row in sliced(200)]
-    _, [found], _ = semcal("metrics", "-", "--by", "kind", stdin=lines(rows))
-    assert [one["kept"] for one in found["by"]] == [True, False]
-    _, [found], _ = semcal(
-        "metrics", "-", "--by", "kind", stdin=lines([row | {"risk": "high"} for row in rows])
-    )
-    assert [one["kept"] for one in found["by"]] == [None, None]
-
-
 def test_slices_are_a_table_for_people() -> None:
     from semcal.cli.console import slice_lines
     from semcal.measuring import assess, scores_by_measure

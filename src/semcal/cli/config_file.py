@@ -126,10 +126,10 @@ def read_settings(
     environment: Mapping[str, str],
     parameters: Mapping[str, inspect.Parameter],
 ) -> dict[str, Any]:
-    """Return the settings of a command from the files and single settings of `--config`, later ones first.
+    """Return the settings of a command from the files and single settings of `--config`.
 
-    Variables of the environment that begin with SEMCAL_SERVE_ override the files. UsageError if a key is
-    unknown, or the option rejects a value.
+    A later source overrides an earlier one, and variables of the environment that begin with SEMCAL_SERVE_
+    override the files. UsageError if a key is unknown, or the option rejects a value.
     """
     found: dict[str, tuple[Any, str]] = {}
     for source in sources:

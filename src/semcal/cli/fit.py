@@ -223,7 +223,7 @@ class FitWork:
             from semcal.models.distribution import SE
 
             check_likelihoods(model, SE(), options.measure)
-        elif work.over_server and (options.select or not options.exact):
+        elif work.over_server and (options.select or options.features or not options.exact):
             _ = work.language_model  # which a server is not
         return work
 
@@ -232,7 +232,8 @@ class FitWork:
         """The local model; UsageError if it is a server."""
         from semcal.models.protocols import with_states
 
-        return with_states(self.model, "this fit reads hidden states")
+        purpose = "ATS, Platt, --solver sgd, --select and --features read hidden states"
+        return with_states(self.model, purpose)
 
     @property
     def over_server(self) -> bool:

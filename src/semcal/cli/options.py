@@ -669,6 +669,8 @@ def choose_workers(
     from semcal.workers import WorkerPlan, cores, plan_workers
 
     if models.has_server:
+        if requested is not None and not is_from_file("workers"):
+            raise UsageError("--workers does not apply to a server; omit it, or set server.concurrency")
         return WorkerPlan(1, cores())
     weights = weights_of(model=models.model, equivalence=models.equivalence)
     plan = plan_workers(requested, weights=weights, blocks=blocks, on_cpu=_uses_cpu(models.device))
