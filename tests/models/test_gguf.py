@@ -17,7 +17,7 @@ import pytest
 import tiny_models
 import torch
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 import semcal
 from semcal.demo.paths import language_model_dir
@@ -263,11 +263,15 @@ def test_a_file_that_cannot_be_used_is_refused_in_words(model: Path, make: Any, 
     assert not list(unpacking.gguf_cache().glob("*-float32"))
 
 
-def test_an_nli_model_or_a_cache_that_cannot_be_written_is_an_error(
+def test_a_file_of_a_kind_that_does_not_run_is_refused_before_it_is_unpacked(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ModelError, match="GGUF"):
         semcal.load_equivalence(model)
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda *_, **__: AutoConfig.for_model("bloom"))
+    with pytest.raises(ModelError, match="--model"):
+        semcal.load_model(model)
+    assert not list(unpacking.gguf_cache().glob("*-float32"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SEMCAL_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="SEMCAL_CACHE"):

@@ -19,6 +19,7 @@ from semcal.data.question import Turn
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
 from semcal.models.checkpoint import as_model_error
+from semcal.models.engine.network import check_supported
 from semcal.models.load import choose_device
 from semcal.recalibration import Base
 
@@ -107,6 +108,47 @@ def test_the_revision_of_a_directory_changes_with_each_of_its_parts(
     third = semcal.load_model(checkpoint).revision
     (checkpoint / "tokenizer.json").write_text((checkpoint / "tokenizer.json").read_text() + "\n")
     assert len({first, second, third, semcal.load_model(checkpoint).revision}) == 4
+
+
+ATTENDS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+GLOBAL_AND_LOCAL = [[["global", "local"], 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "part"),
+    [
+        *((kind, {}, "ALiBi") for kind in ("bloom", "mpt")),
+        ("falcon", {"alibi": True}, "ALiBi"),
+        *((kind, {}, "recurrent") for kind in ("mamba", "mamba2", "rwkv", "jamba", "falcon_h1", "minimax")),
+        *((kind, {}, "recurrent") for kind in ("qwen3_next", "recurrent_gemma", "granitemoehybrid")),
+        ("lfm2", {**ATTENDS, "layer_types": ["conv", "full_attention"]}, "recurrent"),
+        ("gpt_neo", {"num_layers": 2, "attention_types": GLOBAL_AND_LOCAL}, "local attention"),
+        *((kind, {}, "local attention") for kind in ("llama4", "llama4_text")),
+    ],
+)
+def test_a_model_that_cannot_run_says_why_and_what_helps_before_its_weights_are_read(
+    tmp_path: Path, kind: str, settings: dict[str, Any], part: str
+) -> None:
+    if kind not in transformers.CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} does not know {kind}")
+    transformers.AutoConfig.for_model(kind, **settings).save_pretrained(tmp_path / "m")
+    with pytest.raises(ModelError, match=f"{kind[:6]}.*{part}.*--model openai:URL#NAME"):
+        semcal.load_model(tmp_path / "m")
+
+
+def test_a_type_is_not_refused_where_its_configuration_has_none_of_these_layers() -> None:
+    for kind, settings in (
+        ("falcon", {"alibi": False}),
+        ("gpt_neo", {"num_layers": 2, "attention_types": [[["global"], 2]]}),
+        ("lfm2", {**ATTENDS, "layer_types": ["full_attention"] * 2}),
+        (
+            "granitemoehybrid",
+            {**ATTENDS, "layer_types": ["attention"] * 2, "mamba_n_heads": 8, "mamba_d_head": 8},
+        ),
+        ("gemma3_text", {}),
+        ("gpt_oss", {}),
+    ):
+        check_supported("m", transformers.AutoConfig.for_model(kind, **settings))
 
 
 @pytest.mark.parametrize("path", ["./nowhere", "/no/such/model", "~/no/such/model", "a/b/c", Path("nowhere")])

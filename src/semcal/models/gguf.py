@@ -122,6 +122,10 @@ def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -
     link.symlink_to(path.resolve())
     with _reading_gguf(failure, path):
         config = AutoConfig.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
+        if dtype is not None:  # a tokenizer alone runs no model
+            from semcal.models.engine.network import check_supported
+
+            check_supported(failure, config)
         tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=link.name, trust_remote_code=False)
         _check_positions(reader, config)
     ends = _settle_tokenizer(reader, tokenizer)

@@ -82,6 +82,7 @@ def load_model(
         from transformers import AutoModelForCausalLM, GenerationConfig
 
         from semcal.models.causal_lm import CausalLanguageModel
+        from semcal.models.engine.network import check_supported
     from semcal.data.question import chat
 
     torch_device = choose_device(device)
@@ -96,6 +97,8 @@ def load_model(
         raise ModelError(
             f"{failure}: {config.model_type} is an encoder-decoder. Pass a causal language model"
         )
+    with as_model_error(f"{failure}: its configuration", location.source):
+        check_supported(failure, config)
     # fused attention of transformers 5.17 ignores the soft-capping of scores
     eager = {"attn_implementation": "eager"} if getattr(config, "attn_logit_softcapping", None) else {}
     tokenizer, model, report = read_checkpoint(

@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
 from semcal.errors import ModelError, SemcalWarning
@@ -547,7 +547,6 @@ _MAX_LOGITS_ON_GPU = 2**26
 #: Remedy for a model that is not supported.
 SERVE_IT = "Serve it (for example with vLLM) and pass --model openai:URL#NAME, or use another model"
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-_LOCAL = {"chunked_attention", "local"}  # kinds of layers that short trees cannot tell from full attention
 _NAME = "semcal_levels"
 _IGNORED = {"position_ids", "cache_position", "input_ids"}  # tensors that do not change the attention
 _LAST_LAYER = "semcal_last"  # attribute that marks the modules of the last layer
@@ -569,11 +568,9 @@ class Network:
         self._head = _head_of(model)
         self.device = torch.device(model.device)
         self.dtype: torch.dtype = model.dtype
+        check_supported(f"{type(model).__name__} cannot be used", model.config)
         config = model.config.get_text_config()
         kinds = getattr(config, "layer_types", None) or ()
-        if _LOCAL & {*kinds, *getattr(config, "attention_layers", ())}:
-            reason = "local attention without sliding windows is not supported"
-            raise ModelError(f"{type(model).__name__} cannot be used: {reason}. {SERVE_IT}")
         window = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
         self._window: int | None = window or None
         self._mixed = self._window is not None and _SLIDING in kinds  # True if only some layers are local
@@ -819,3 +816,28 @@ def _steady_length(config: Any) -> int | None:
         if kind.get("rope_type", kind.get("type")) in ("longrope", "su")
     ]
     return min((length for length in lengths if length), default=None)
+
+
+#: Kinds of layers with a state instead of keys and values of each token.
+_RECURRENT = {"linear_attention", "recurrent", "mamba", "conv", "hybrid"}
+#: Types whose attention always has ALiBi.
+_ALIBI = {"bloom", "mpt"}
+
+
+def check_supported(failure: str, config: Any) -> None:
+    """Raise ModelError if models of this configuration have layers that are not supported."""
+    config = config.get_text_config()
+    keys = ("layer_types", "layers_block_type", "attention_layers")
+    kinds = {kind for key in keys for kind in getattr(config, key, None) or ()}
+    model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    keeps_state = getattr(model_class, "_is_stateful", False) and not kinds
+    part = ""
+    if keeps_state or kinds & _RECURRENT:
+        part = "recurrent layers"
+    elif getattr(config, "alibi", False) or config.model_type in _ALIBI:
+        part = "attention with ALiBi"
+    elif kinds & {"chunked_attention", "local"}:
+        part = "local attention without sliding windows"
+    if part:
+        has = f"models of type {config.model_type!r} have {part}, which is not supported"
+        raise ModelError(f"{failure}: {has}. {SERVE_IT}")

@@ -524,8 +524,8 @@ def _check(network: Network, expected: Tensor) -> None:
         rough = f", or another dtype than {network.dtype}" if network.dtype in _TOLERANCE else ""
         raise ModelError(
             f"{type(network.model).__name__} cannot be used: with a shared prefix its logits differ from "
-            f"those of the plain model by {error:.1e} standard deviations, more than {tolerance:.0e}. "
-            f"{SERVE_IT}{rough}"
+            f"those of the plain model by {error:.1e} standard deviations, more than {tolerance:.0e}. Use a "
+            f"model with ordinary causal attention{rough}"
         )
 
 
