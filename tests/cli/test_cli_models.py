@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from invoking import semcal, write
+
+from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
+from semcal.workers import WorkerPlan
 
 pytestmark = pytest.mark.filterwarnings("always::semcal.errors.SemcalWarning")
 
@@ -112,11 +116,7 @@ def test_a_limit_counts_bad_rows_too(model: str, tmp_path: Path) -> None:
     assert (code, found["n"]) == (1, 1)
 
 
-# ---- The NLI model: its device, and the number of its calls
-
-
-SAMPLES = ["a boat", "the ship", "a ship", "four", "five", "boat"]  # ship, boat, 4 and 5
-ROWS = [{"id": f"q{i}", "question": "What is it?", "samples": SAMPLES} for i in range(3)]
+# ---- The device of the NLI model
 
 
 @pytest.fixture
