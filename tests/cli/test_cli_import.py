@@ -304,6 +304,7 @@ BAD_LINES = [
     ({"resps": None}, "no 'doc_id' or 'resps'"),
     ({"arguments": GREEDY}, "decoded greedily"),
     ({"arguments": AT_ZERO}, "decoded greedily"),
+    ({"arguments": [["?", {"do_sample": False}]]}, "decoded greedily"),  # before lm-eval 0.4.3
     ({"doc": {}, "arguments": {}}, "expected a text, got None"),
 ]
 BAD_EPOCHS = [

@@ -17,7 +17,7 @@ import pytest
 
 from semcal.data.datasets import clean_text, load_questions, question_from_row, read_questions
 from semcal.data.question import Question
-from semcal.errors import InputError, MissingExtraError, RowError, UsageError
+from semcal.errors import InputError, MissingExtraError, RowError, SemcalWarning, UsageError
 from semcal.files import JsonLine
 
 
@@ -428,3 +428,17 @@ def test_what_is_wrong_with_a_question_names_its_line_and_its_id(tmp_path):
     assert str(load_questions(path)[1].error("too long")) == "line 2 (id 'b'): too long"
     assert str(Question("b", "Two?").error("too long")) == "question 'b': too long"
     assert load_questions(path)[1] == Question("b", "Two?")
+
+
+def test_several_references_in_one_cell_are_warned_of(tmp_path):
+    path = tmp_path / "q.csv"
+    path.write_text("question,answers\nWho?,Ana; Anna\nWhat?,a mill | mills\nWhere?,Rome\n")
+    with pytest.warns(SemcalWarning, match='"answers" of 2 of 3 rows'):
+        assert load_questions(path)[0].answers == ("Ana; Anna",)
+
+
+def test_the_line_sep_of_excel_is_named(tmp_path):
+    path = tmp_path / "q.csv"
+    path.write_text("sep=;\r\nquestion;answers\r\nWho?;Ana\r\n")
+    with pytest.raises(InputError, match="'sep=;'"):
+        load_questions(path)

@@ -156,7 +156,7 @@ def said(**error: Any) -> bytes:
         (200, b'{"text": "\xed\xa0\xbd"}', "JSON", 3),
         (200, b'{"other": 1}', "no choices", 3),
         (200, said(message="upstream failed"), "upstream failed", 3),
-        (200, b'{"choices": null, "error": {"message": "Busy", "code": 429}}', "Busy", 3),
+        (200, b'{"choices": null, "error": {"message": "Busy", "code": 429}}', "Busy (429)", 3),
     ],
 )
 def test_a_reply_that_is_always_bad_fails_its_request_alone_and_is_asked_for_again_if_that_may_help(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,13 +32,15 @@ from semcal.data.sources import (
     read_source_rows,
     rename,
 )
-from semcal.errors import InputError, RowError, UsageError, shown
+from semcal.errors import InputError, RowError, SemcalWarning, UsageError, shown
 from semcal.files import TOO_DEEP, JsonLine, row_of
 from semcal.registry import check_name
 
 FIELDS = ("id", "question", "answers", "context", "messages")
 ATLAS_SPLITS = ("few_shot", "calibration_train", "validation", "test")
 _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
+#: Several references in one text, not written as a list.
+_SEVERAL = re.compile(r"[^\s;|]\s*[;|]\s*[^\s;|]")
 _DISAMBIGUATION = re.compile(r"\s*\(disambiguation\)$", re.IGNORECASE)
 
 
@@ -254,10 +257,10 @@ def questions_from_rows(
 ) -> Iterator[Question | RowError]:
     """Yield the question in each row, and bad rows as errors; a bad row is also one with an id used before.
 
-    If a row has an id, all later rows need one.
+    If a row has an id, all later rows need one. SemcalWarning at the end if most answers seem to be lists.
     """
     lines: dict[str, int] = {}
-    has_ids = False
+    has_ids, n_several = False, 0
     for row in rows:
         if isinstance(row, RowError):
             yield row
@@ -271,6 +274,7 @@ def questions_from_rows(
         except RowError as error:
             yield error
             continue
+        n_several += any(map(_SEVERAL.search, question.answers)) and len(question.answers) == 1
         first = lines.setdefault(question.id, row.line)
         if first == row.line:
             yield question
@@ -278,6 +282,13 @@ def questions_from_rows(
             yield row.error(
                 f'"id" {shown(question.id)} was used in line {first}. Give each question its own.'
             )
+    if n_several > max(1, len(lines) / 2):
+        warnings.warn(
+            f'"answers" of {n_several} of {len(lines)} rows seem to hold several references in one text, '
+            'which count as one. Write them as a JSON list: ["A", "B"].',
+            SemcalWarning,
+            stacklevel=2,
+        )
 
 
 def load_questions(

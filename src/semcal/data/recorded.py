@@ -253,8 +253,12 @@ def _of_lm_eval(row: JsonLine, read_by: AnswerFormat | None) -> _Answers:
             f"'resps' must be sampled texts, got {shown(resps)} (log-likelihoods in multiple choice). "
             "Import a task that generates."
         )
-    prompt = _last_turn(inside(line, "arguments", "gen_args_0", "arg_0"))
-    stated = inside(line, "arguments", "gen_args_0", "arg_1")
+    arguments = line.get("arguments")
+    if isinstance(arguments, list):  # before lm-eval 0.4.3
+        first = arguments[0] if arguments and isinstance(arguments[0], list) else arguments
+        arguments = {"gen_args_0": dict(zip(("arg_0", "arg_1"), first))}
+    prompt = _last_turn(inside(arguments, "gen_args_0", "arg_0"))
+    stated = inside(arguments, "gen_args_0", "arg_1")
     filtered = line.get("filtered_resps")
     if not isinstance(filtered, list) or len(filtered) != len(texts):
         filtered = [None] * len(texts)

@@ -144,6 +144,8 @@ def _delimited(path: Path, *, usual: str) -> Iterator[JsonLine | RowError]:
     with _text(path) as handle:
         lines = _lines(handle, path)
         first = next(lines, "")
+        if first.startswith("sep="):
+            raise InputError(f"{path}: the first line is {first.strip()!r}. Delete this line of Excel.")
         delimiter = max((usual, *DELIMITERS), key=first.count)
         reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
         columns: list[str] = []

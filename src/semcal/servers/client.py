@@ -633,7 +633,9 @@ def _read(content: bytes, status: int, expects: type) -> Any:
     except ValueError as error:
         return Fault(f"the reply is damaged: {error}", status, lost=True)
     if isinstance(value, dict) and value.get("error") and not value.get("choices"):
-        return Fault(f"HTTP {status} with an error: {server_message(content)}", status)
+        code = inside(value, "error", "code")
+        reason = f"HTTP {status} with an error: {server_message(content)}"
+        return Fault(reason if code is None else f"{reason} ({shown(code)})", status)
     if not isinstance(value, expects):
         kind = type(value).__name__
         return Fault(f"the reply is damaged: unexpected JSON value of type {kind}", status, lost=True)
