@@ -92,13 +92,6 @@ def test_a_server_that_promises_nothing_gets_the_least_of_everything() -> None:
     assert found == ServerProfile(found.url, found.model, found.server, found.version, found.max_length)
 
 
-@pytest.mark.parametrize("reasons", ["field", "inline"])
-def test_a_model_that_always_begins_with_the_same_thought_is_not_said_to_be_truncated(reasons: str) -> None:
-    with FakeServer(reasons=reasons, ids_in=False) as server, client_of(server) as client:
-        found = probe(client)
-    assert (found.truncated_to, found.log_probs) == (None, None)
-
-
 def test_replies_that_are_damaged_on_the_way_are_no_evidence() -> None:
     with FakeServer(log_probs="scaled") as server:
         with client_of(server) as client:

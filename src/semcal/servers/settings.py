@@ -68,11 +68,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Scheme, host and port: the URL without its path.
-
-        >>> Endpoint("http://127.0.0.1:8000/v1").host
-        'http://127.0.0.1:8000'
-        """
+        """Scheme, host and port: the URL without its path."""
         return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
 
     @property
