@@ -176,6 +176,7 @@ def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path
     ("model", "remedy"),
     [
         ("llama3", "openai:http://127.0.0.1:11434/v1#llama3"),
+        ("gpt-4o", "openai:https://api.openai.com/v1#gpt-4o"),
         ("here.gguf", "openai:http"),
     ],
 )
