@@ -186,21 +186,10 @@ class ReplyLog:
 
     With `read_only`, the file does not change, and InputError is raised if it is missing. Processes of one
     machine may share the file. StoreError if it is damaged, not a log of replies, or cannot be written.
-
-    Examples
-    --------
-    >>> from tempfile import mkdtemp
-    >>> log = ReplyLog(Path(mkdtemp()) / "log.sqlite")
-    >>> log.add(Reply("a", 0.0, "f00", {"E-SC": 1.0}, "paris", 0.9, 0.5, False, "model"))
-    >>> log.label({"a": True, "b": False}), log.label({"a": True})
-    ({'a': True}, {'a': False})
-    >>> list(log.labelled()), list(log.probabilities())
-    ([LabelledReply(id='a', probability=0.9, threshold=0.5, abstained=False, correct=True, ...)], [(1, 0.9)])
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path = Path(path)
-        self._remedy = "give a copy from before" if read_only else "give the log a new file"
         self._lock = threading.Lock()
         self._is_locked = False  # by another program, when this one last wrote
         if not read_only:
@@ -350,7 +339,7 @@ class ReplyLog:
             self._is_locked = False
 
     def _as_store_error(self) -> AbstractContextManager[None]:
-        return databases.as_store_errors(f"the log {self.path}", self._remedy)
+        return databases.as_store_errors(f"the log {self.path}", "give a new file, or a copy from before")
 
 
 def _of(calibrations: Sequence[str] | None) -> dict[str, str | None]:

@@ -427,6 +427,10 @@ def test_one_empty_or_refused_epoch_of_inspect_leaves_its_question_in(imports):
     assert row["refusals"] == [None, None, "I can't help.", None, None, None]
 
 
+def test_flat_responses_of_lm_eval_are_samples(imports):
+    assert imports("lm-eval", [lm_eval_line("0", resps=["Ilka."])])[1][0]["generations"] == ["Ilka."]
+
+
 def test_one_empty_reply_of_lm_eval_leaves_its_question_in(imports):
     line = lm_eval_line("0", resps=[["Ilka.", None]], filtered_resps=["Ilka.", None])
     code, (row,), _ = imports("lm-eval", [line])

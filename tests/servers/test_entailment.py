@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError, UsageError
+from semcal.errors import BudgetError, InputError, SemcalWarning, ServerError
 from semcal.grading.judge import JUDGEMENT
 from semcal.inputs import load_equivalence
 from semcal.models.clustering import cluster_answers
@@ -205,9 +205,3 @@ def test_a_key_that_is_needed_is_sent_and_never_shown(monkeypatch):
         with pytest.raises(ServerError) as error:
             load_equivalence(server.name).entails(triples(("nyc", "new york")))
     assert "sk-" not in f"{error.value} {equivalence!r} {equivalence.revision} {equivalence.address}"
-
-
-@pytest.mark.parametrize(("url", "named"), [("openai:127.0.0.1:80", "URL"), ("http://127.0.0.1", "openai:")])
-def test_a_misspelt_url_is_a_usage_error(url, named):
-    with pytest.raises(UsageError, match=named):
-        load_equivalence(url)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +16,6 @@ from semcal.servers.client import RequestFailed, ServerRequest, server_words
 from semcal.servers.probing import identify
 from semcal.servers.protocol import parse_choices
 from semcal.servers.settings import Endpoint, key_for
-from tests.cli.invoking import semcal
 from tests.servers import fake_model
 from tests.servers.fake_server import Json
 from tests.servers.mocked import mocked, reply
@@ -317,28 +315,3 @@ def test_a_name_without_a_url_is_at_openai_s_base_url(monkeypatch: pytest.Monkey
     with pytest.raises(UsageError, match="password") as error:
         Endpoint.parse("openai:#small")
     assert KEY not in str(error.value)
-
-
-# Names that are no directories
-
-OLLAMA, OPENAI = "openai:http://127.0.0.1:11434/v1#", "openai:https://api.openai.com/v1#"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("gpt-4o", f"{OPENAI}gpt-4o"),
-        ("o3-mini", f"{OPENAI}o3-mini"),
-        ("gpt-oss:20b", f"{OLLAMA}gpt-oss:20b"),
-        ("ollama:library/llama3", f"{OLLAMA}library/llama3"),
-        *((name, "does not exist") for name in ("./llama3", "models/old/llama3", "atlsa")),
-    ],
-)
-def test_the_name_of_a_model_of_a_server_gets_the_line_to_write_and_a_path_does_not(
-    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, rows, told = semcal("ask", "Where?", "--model", name)
-    assert (code, rows) == (1, [])
-    assert words in " ".join(told.split())
-    assert ("openai:" in told) == words.startswith("openai:")

@@ -11,7 +11,7 @@ import pytest
 
 import semcal
 from semcal.errors import UsageError
-from semcal.grading.grade import EntailmentGrader, as_grader
+from semcal.grading.grade import as_grader
 from semcal.grading.judge import JudgeGrader, load_judge
 from semcal.grading.rules import Grade
 from semcal.models.equivalence import ExactMatch, FakeEquivalence
@@ -68,22 +68,6 @@ def test_one_right_prediction_is_enough_and_references_are_shown_together():
 def test_a_name_without_a_server_is_refused():
     with pytest.raises(UsageError, match="'judge:atlas'"):
         as_grader("judge:atlas", ExactMatch())
-
-
-# ---- Many at once ------------------------------------------------------------------------------------------
-
-
-def test_grading_by_entailment_asks_the_same_pairs_as_one_by_one():
-    items = [
-        ("Which?", ("Venus", "red one"), ("Mars", "Ares", "")),
-        ("Who?", ("Ada",), ("Ada", "Bo")),
-        ("?", ("",), ("a",)),
-    ]
-    one, many = (FakeEquivalence([{"red 1", "ares"}]) for _ in range(2))
-    expected = [EntailmentGrader(one).grade(*item) for item in items]
-    assert EntailmentGrader(many).grade_all(items) == expected
-    assert [grade.rule for grade in expected] == ["nli", "nli", "none"]
-    assert sorted(many.asked) == sorted(one.asked)
 
 
 # ---- Commands and Python -----------------------------------------------------------------------------------

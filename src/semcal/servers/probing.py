@@ -27,6 +27,7 @@ from semcal.servers.protocol import (
     TokenEntry,
     parse_choices,
     request_for,
+    squeezed,
 )
 
 
@@ -155,10 +156,6 @@ TokenKey = int | str
 
 def _chat(question: str) -> Prompt:
     return Prompt("probe", (), (Turn("user", question),))
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 def _text(choice: ReplyChoice) -> str:
@@ -403,7 +400,7 @@ class _Probing:
             for choice in self.choices(_chat(question), AnswerRequest(0.0, 48), fields):
                 if choice.finished and choice.entries:
                     texts = [entry.text for entry in choice.entries]
-                    ended.append(_squeezed("".join(texts[:-1])) == _squeezed(choice.text))
+                    ended.append(squeezed("".join(texts[:-1])) == squeezed(choice.text))
         self.add(end_included=bool(ended) and all(ended))
 
     def find_cache(self) -> None:

@@ -296,20 +296,23 @@ def _is_complete(choice: ReplyChoice, *, adds_up: bool) -> bool:
     if "�" in text or not (adds_up or text.isascii()):
         return False
     pieces = [entry.piece for entry in entries]
-    return _squeezed(text.encode()) in (
+    return squeezed(text) in (
         _joined(pieces),
         _joined([None] if choice.finished is False else pieces[:-1]),
     )
 
 
 def _joined(pieces: Sequence[bytes | None]) -> str | None:
-    """Return the text of entries without white space, which servers add and strip; None if unknown."""
+    """Return the text of entries without white space; None if unknown."""
     known_pieces = [piece for piece in pieces if piece is not None]
-    return _squeezed(b"".join(known_pieces)) if len(known_pieces) == len(pieces) else None
+    if len(known_pieces) < len(pieces):
+        return None
+    return squeezed(b"".join(known_pieces).decode(errors="replace"))
 
 
-def _squeezed(text: bytes) -> str:
-    return _BLANKS.sub("", text.decode(errors="replace"))
+def squeezed(text: str) -> str:
+    """Return a text without white space, which servers add and strip."""
+    return _BLANKS.sub("", text)
 
 
 def _texts(choice: Json) -> tuple[str | None, str, str]:

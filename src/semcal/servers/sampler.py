@@ -51,6 +51,7 @@ from semcal.servers.protocol import (
     listed_tokens,
     parse_choices,
     request_for,
+    squeezed,
     without_ids,
 )
 from semcal.servers.settings import Endpoint, ServerSettings, read_api_key
@@ -362,7 +363,7 @@ class ServerModel:
         ended = finished and self.profile.end_included
         if self.format is not None and ids:
             decoded = self.format.tokenizer.decode(list(ids), skip_special_tokens=True)
-            complete = complete or (ids == entry_ids and _same(decoded, text))
+            complete = complete or (ids == entry_ids and squeezed(decoded) == squeezed(text))
             end = next((k for k, token in enumerate(ids, 1) if token in self.format.stops), len(ids))
             ended = ids[end - 1] in self.format.stops or ended
             ids, entries, finished = ids[:end], entries[:end], ended or finished
@@ -493,10 +494,6 @@ def _m(draws: GenerationsOrError, m: int) -> GenerationsOrError:
     return draws * m if isinstance(draws, list) and len(draws) == 1 else draws
 
 
-def _same(text: str, other_text: str) -> bool:
-    return "".join(text.split()) == "".join(other_text.split())
-
-
 def load_server(name: str, settings: ServerSettings | None = None, **options: Any) -> ServerModel:
     """Connect to a model behind an OpenAI-style server, and probe what the server does.
 
@@ -549,7 +546,7 @@ def check_tokenizer(model: ServerModel, chat: ChatFormat, name: str) -> None:
     choice = reply[0]
     ids = choice.token_ids or [entry.token_id for entry in choice.entries or () if entry.token_id is not None]
     decoded = chat.tokenizer.decode(list(ids), skip_special_tokens=True)
-    if ids and "�" not in choice.text + decoded and not _same(decoded, choice.text):
+    if ids and "�" not in choice.text + decoded and squeezed(decoded) != squeezed(choice.text):
         raise UsageError(
             f"server.tokenizer: the tokenizer {name} does not match {model.name}: it decodes the tokens "
             f"{shown(list(ids))} as {shown(decoded)}, the server as {shown(choice.text)}. Pass the tokenizer "

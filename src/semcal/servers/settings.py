@@ -68,11 +68,7 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Scheme, host and port: the URL without its path.
-
-        >>> Endpoint("http://127.0.0.1:8000/v1").host
-        'http://127.0.0.1:8000'
-        """
+        """Scheme, host and port: the URL without its path."""
         return "{0.scheme}://{0.netloc}".format(urlsplit(self.url))
 
     @property
@@ -131,8 +127,8 @@ class ServerSettings:
                 as_option(price, option, expected, low=-5e-324)
             elif any(value is not None for value in (self.max_cost, *prices.values())):
                 raise UsageError(
-                    f"{option}: missing. Pass both prices, of one million prompt tokens and of one million "
-                    "completion tokens"
+                    f"{option}: missing, but server.max_cost and the other price need it. Pass both prices, "
+                    "of one million prompt tokens and of one million completion tokens"
                 )
         if self.api_key:
             _check_key(self.api_key, "API key")
