@@ -377,6 +377,18 @@ class Row(Mapping[str, Any]):
         return sum(map(len, self.clusters))
 
     @property
+    def draws(self) -> Draws | None:
+        """The samples, None if there are none."""
+        if "samples" not in self.json:
+            return None
+        names = ("log_likelihoods", "temperatures", "token_scores")
+        checked = {name: getattr(self, name) for name in names} | {
+            "finished": self.json.get("finished", self.finished)
+        }
+        stored = {item.name: self.json.get(item.name) for item in fields(Draws)}
+        return Draws(**{**stored, **checked, "samples": self.samples})
+
+    @property
     def answer_format(self) -> str:
         """The name of the samples' answer format, "whole" by default."""
         value = self.json.get("answer_format", "whole")

@@ -115,7 +115,7 @@ def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
         np.bincount(index, row, bins) for row in (t.count[0], t.count[0] * t.value, t.right[0])
     )
     filled = np.where(count > 0, count, np.nan)
-    return count, total / filled, right / filled
+    return count.astype(np.float64), total / filled, right / filled
 
 
 @dataclass(frozen=True, eq=False)
