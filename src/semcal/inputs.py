@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, cast
 
 from semcal.arrays import as_option
-from semcal.data.datasets import Argument, DataFrameLike, kind_of, parse_list, references_of
+from semcal.data.datasets import Argument, DataFrameLike, parse_list, references_of
 from semcal.data.sources import read_source_rows
 from semcal.errors import InputError, SemcalWarning, UsageError, shown
 from semcal.files import JsonLine, JsonObject, fault
@@ -69,7 +69,7 @@ def as_model(model: object) -> Sampler:
         return load_model(model)
     if not isinstance(getattr(model, "capabilities", None), Capabilities):
         raise UsageError(
-            f"model: expected a language model; got {kind_of(model)}. Pass a name, a directory or a model "
+            f"model: expected a language model; got {shown(model)}. Pass a name, a directory or a model "
             "of semcal.load_model; wrap a model in memory with "
             "semcal.models.CausalLanguageModel(model, tokenizer, name=...), or add `capabilities` "
             "(semcal.models.Capabilities) to your own sampler"
@@ -155,7 +155,7 @@ def as_equivalence(equivalence: object) -> Equivalence:
         return load_equivalence(equivalence)
     if isinstance(equivalence, type) or not hasattr(equivalence, "entails"):
         raise UsageError(
-            f"equivalence: expected an equivalence, got {kind_of(equivalence)}. Pass "
+            f"equivalence: expected an equivalence, got {shown(equivalence)}. Pass "
             '"default", "exact", the name or directory of an NLI model, or the result of '
             "semcal.load_equivalence"
         )

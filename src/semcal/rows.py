@@ -382,9 +382,7 @@ class Row(Mapping[str, Any]):
         if "samples" not in self.json:
             return None
         names = ("log_likelihoods", "temperatures", "token_scores")
-        checked = {name: getattr(self, name) for name in names} | {
-            "finished": self.json.get("finished", self.finished)
-        }
+        checked = {name: getattr(self, name) for name in names} | {"finished": self._finished}
         stored = {item.name: self.json.get(item.name) for item in fields(Draws)}
         return Draws(**{**stored, **checked, "samples": self.samples})
 
@@ -415,11 +413,15 @@ class Row(Mapping[str, Any]):
     @property
     def finished(self) -> list[bool]:
         """True for each sample that ended before the token limit, or if that is unknown."""
+        return [value is not False for value in self._finished]
+
+    @property
+    def _finished(self) -> list[bool | None]:
         m = len(self.samples)
         value = self.json.get("finished", [True] * m)
         if not isinstance(value, list) or len(value) != m or {*map(type, value)} - {bool, type(None)}:
             raise _invalid("finished", f"true, false or null for each of {m} samples", value)
-        return [item is not False for item in value]
+        return value
 
     @cached_property
     def token_scores(self) -> list[TokenScores | None] | None:

@@ -103,17 +103,10 @@ def plan_workers(
 ) -> WorkerPlan:
     """Choose the number of worker processes; UsageError if less than one is requested.
 
-    The number is the smallest of the processors, the `blocks` of questions (if known), and the copies of the
-    models' `weights` (bytes; None: one process) that fit into the free memory. Several processes of one
-    thread were faster than one process of several threads for every tested size (docs/workers.md). A single
-    process with large models uses all processors as threads. A `requested` number of processes has one thread
-    each. If models do not run on a CPU, one process serves the device. `processors` and `memory` default to
-    those of this machine.
-
-    >>> print(plan_workers(None, weights=10**7, blocks=15, processors=2, memory=8 * 10**9))
-    processes: 2, threads of each: 1
-    >>> print(plan_workers(None, weights=16 * 10**9, blocks=15, processors=8, memory=24 * 10**9))
-    processes: 1, threads of each: 8
+    Unless `requested`, the number is the smallest of the processors, the `blocks` of questions (if known),
+    and the copies of the models' `weights` (bytes; None if unknown: one process) that fit into free memory.
+    Processes of one thread are faster than threads (docs/workers.md); a single process with large models, or
+    on another device than the CPU, has a thread for each processor.
     """
     if requested is not None:
         if requested < 1:

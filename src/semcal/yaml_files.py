@@ -1,7 +1,7 @@
 """Reader and writer of YAML for settings, prompt templates and options of `semcal serve`.
 
 YAML 1.1 is used, in which `yes` is true, as in most programs. Only plain data of limited size without
-duplicate keys is accepted. An error names the line and the column.
+duplicate keys and aliases is accepted. An error names the line and the column.
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.composer import Composer, MaxDepthExceededError
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
-from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
+from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.nodes import Node
 from ruamel.yaml.resolver import VersionedResolver
 
 from semcal.errors import UsageError, shown
 
-#: Maximum number of characters, of values and of nested levels; each use of an alias counts.
-LONGEST, MOST, DEEPEST = 1_000_000, 10_000, 100
+#: Maximum number of characters and of nested levels.
+LONGEST, DEEPEST = 1_000_000, 100
 #: Whole numbers must be below this limit of NumPy and of files of other programs.
 LARGEST = 2**63
 #: NUL and lone surrogates.
@@ -50,7 +49,7 @@ def parse_yaml(text: str, *, what: str) -> Any:
     """Return the content of a YAML text; `what` is its origin, which begins messages.
 
     UsageError, with line and column, if the text is not YAML, repeats a key, exceeds the limits of length
-    or depth (aliases written out), or holds an invalid value.
+    or depth, or holds an alias or an invalid value.
 
     >>> parse_yaml("{m: 10, seed: 0}", what="--set")
     {'m': 10, 'seed': 0}
@@ -83,9 +82,19 @@ def yaml_text(tree: Any) -> str:
 def _yaml() -> Any:
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.version, yaml.max_depth = (1, 1), DEEPEST
-    yaml.Constructor, yaml.Resolver = _Constructor, _Resolver
+    yaml.Composer, yaml.Constructor, yaml.Resolver = _Composer, _Constructor, _Resolver
     yaml.width, yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = 100, False, False
     return yaml
+
+
+class _Composer(Composer):
+    """A composer that rejects aliases, whose content can be without end."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.parser.check_event(AliasEvent):
+            event = self.parser.peek_event()
+            raise _misplaced(f"*{event.anchor} is an alias; write its value out", event)
+        return super().compose_node(parent, index)
 
 
 class _Resolver(VersionedResolver):
@@ -98,11 +107,6 @@ class _Resolver(VersionedResolver):
 
 class _Constructor(SafeConstructor):
     """A constructor of plain data that reports invalid values with their place, within the limits."""
-
-    def construct_document(self, node: Node) -> Any:
-        if next(islice(_repeated(node), MOST, None), None) is not None:
-            raise _misplaced(f"more than {MOST} values, aliases written out; use fewer", node)
-        return super().construct_document(node)
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
         try:
@@ -119,17 +123,5 @@ class _Constructor(SafeConstructor):
         return value
 
 
-def _repeated(node: Node, depth: int = 0) -> Iterator[Node]:
-    """Yield a node and all nodes below it, repeated nodes of aliases each time."""
-    if depth >= DEEPEST:
-        raise _misplaced(f"nested more than {DEEPEST} deep", node)
-    yield node
-    children = node.value if isinstance(node, CollectionNode) else ()
-    if isinstance(node, MappingNode):
-        children = [child for pair in node.value for child in pair]
-    for child in children:
-        yield from _repeated(child, depth + 1)
-
-
-def _misplaced(problem: str, node: Node) -> MarkedYAMLError:
-    return MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+def _misplaced(problem: str, place: Node | AliasEvent) -> MarkedYAMLError:
+    return MarkedYAMLError(problem=problem, problem_mark=place.start_mark)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semcal.data.datasets import load_questions, question_from_row
+from semcal.data.datasets import question_from_row
 from semcal.data.question import (
     SYSTEM_MESSAGE,
     Question,
@@ -27,7 +27,6 @@ from semcal.files import JsonLine
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
 from semcal.rows import Row
-from tests.cli.invoking import write
 
 MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 BRIEF, WHO = Turn("system", "Be brief."), Turn("user", "Who?")
@@ -72,11 +71,6 @@ def test_a_row_with_messages_needs_no_question_and_is_written_as_it_was_read() -
 def test_messages_that_are_none_are_refused_with_their_place(messages: Any, named: str) -> None:
     with pytest.raises(RowError, match=f"line 7: .*({named})"):
         read(messages=messages)
-
-
-def test_a_message_in_place_of_a_row_is_told_where_chats_go(tmp_path: Path) -> None:
-    with pytest.raises(RowError, match='"messages"'):
-        load_questions(write(tmp_path / "chat.jsonl", as_json(WHO)))
 
 
 def test_examples_go_before_the_last_turn() -> None:

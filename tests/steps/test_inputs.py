@@ -107,11 +107,11 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     (None, "questions: got None"),
     ([], "questions is empty"),
     (pandas.DataFrame(), "questions is empty"),
-    ([["Who?"]], r"questions\[0\]: got a value of type list"),
-    (["Who?", {"question": "When?"}], r"questions\[0\]: got a value of type str"),
+    ([["Who?"]], r"questions\[0\]: got"),
+    (["Who?", {"question": "When?"}], r"questions\[0\]: got"),
     ([""], r"questions\[0\] is empty. Leave it out"),
     ("Who wrote it?", r"questions: no such file: 'Who wrote it\?'"),
-    ({"question": "Who?"}, "questions: got a value of type dict"),
+    ({"question": "Who?"}, "questions: got"),
     ([{"q": "Who?"}], r"questions\[0\]: no \"question\" \(the row's keys: q\)"),
     ([{"question": "Who?", "id": 1.5}], r'questions\[0\]: "id" must be a text or a whole number, got 1.5'),
     ([{"question": "Who?", "answers": [1.5]}], r'"answers" must hold texts or whole numbers, got 1.5: write'),
@@ -120,7 +120,7 @@ WRONG_QUESTIONS: list[tuple[Any, str]] = [
     ([ROWS[0], {"question": "?"}], r'questions\[1\]: no "id"'),
     (pandas.DataFrame({"text": ["Who?"]}), r"questions.iloc\[0\]: no \"question\""),
     (pandas.DataFrame([["a", "b"]], columns=["question"] * 2), "questions: 2 columns"),
-    (FakeLanguageModel({}), "questions: got a value of type FakeLanguageModel"),
+    (FakeLanguageModel({}), "questions: got"),
 ]
 
 
@@ -157,10 +157,10 @@ MODEL = FakeLanguageModel({"Who?": {"Ana": 1.0}})
 LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
-    (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .* the class NoModel"),
+    (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .*NoModel"),
     (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
     (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
-    (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "^equivalence: .* of type"),
+    (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "^equivalence: .* got"),
     (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     (lambda: semcal.score(SAMPLED, "exact", grader="nli"), "^grader: .nli"),
     (lambda: semcal.score(SAMPLED, measure="E-CS"), "did you mean 'E-SC'"),
@@ -184,7 +184,7 @@ WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: semcal.ask_many(MODEL, ["Who?"], m="ten"), "m is 'ten'; expected a positive whole number"),
     (lambda: semcal.calibrate(MODEL, FIVE, m=1), "^m = 1: "),
     (lambda: semcal.SemanticUQ(MODEL, linkage="average"), "linkage"),
-    (lambda: semcal.SemanticUQ(MODEL, abstain_below="low"), r"^abstain_below: .*\[0, 1\], got 'l"),
+    (lambda: semcal.SemanticUQ(MODEL, abstain_below="low"), "^abstain_below is 'low'"),
     (lambda: semcal.SemanticUQ(MODEL, truncation=0.9), "truncation: got 0.9"),
     (lambda: semcal.ask_many(MODEL, ["Who?"], max_new_tokens="x"), "max_new_tokens is 'x'"),
     (lambda: semcal.fit(MODEL, FIVE, los="SS"), "'los'.*loss"),

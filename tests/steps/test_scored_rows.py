@@ -240,8 +240,8 @@ def test_the_monitor_reads_scores_with_their_calibration(tmp_path: Path) -> None
     assert next(line for line in lines if line["watch"] == "calibration")["alarm"]
 
 
-def test_a_measured_table_is_monitored_with_words_for_verdicts(tmp_path: Path) -> None:
-    lines = [f"{row['score']},{'yes' if row['correct'] else 'no'}" for row in world()]
+def test_a_measured_table_is_monitored(tmp_path: Path) -> None:
+    lines = [f"{row['score']},{row['correct']}" for row in world()]
     table, out = tmp_path / "rows.csv", tmp_path / "out"
     table.write_text("\n".join(["score,correct", *lines, "0.5,"]) + "\n")  # the last one has no label
     code, (report,), _ = command("calibrate", table, "--out", out)

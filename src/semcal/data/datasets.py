@@ -121,8 +121,6 @@ def _id(value: Any) -> str:
 def _question(value: Any, row: Iterable[str], *, needed: bool) -> str:
     if not needed and value in (None, ""):
         return ""
-    if {"role", "content"} <= {*row}:
-        raise InputError('it is a message, not a row. Put a chat in one list: {"messages": [{…}, {…}]}.')
     if value is None:
         raise InputError(f'no "question"{_keys(row)}. Add it, or {_NAMED}question=NAME.')
     text = clean_text(value) if isinstance(value, str) else ""
@@ -408,7 +406,7 @@ class Argument:
             items = value.to_dict(orient="records")
         elif isinstance(value, bytes | Mapping | type) or not isinstance(value, Iterable):
             raise UsageError(
-                f"{self.name}: got {kind_of(value)}. Give a file, a list of {kinds}, or a DataFrame."
+                f"{self.name}: got {shown(value)}. Give a file, a list of {kinds}, or a DataFrame."
             )
         else:
             items = list(value)
@@ -421,7 +419,7 @@ class Argument:
         for place, item in enumerate(items):
             if not isinstance(item, Mapping):
                 raise InputError(
-                    f"{self.name}[{place}]: got {kind_of(item)}, expected items of one kind. "
+                    f"{self.name}[{place}]: got {shown(item)}, expected items of one kind. "
                     'Give dicts such as {"question": "Who?", …}.'
                 )
             try:
@@ -456,10 +454,3 @@ def as_cell(value: Any) -> Any:
         return schema_of() if isinstance(value, type) else value.model_dump(mode="json", by_alias=True)
     missing = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     return None if missing else json_value(value)
-
-
-def kind_of(value: object) -> str:
-    """Return the kind of a value for a message: "None", "the class Foo", "a value of type list"."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 from semcal.data.question import SYSTEM_MESSAGE, Question, Role, Turn, user_turn
 from semcal.errors import InputError, UsageError, shown
-from semcal.files import HALF
 
 PLACEHOLDERS = ("question", "context")
 _PLACEHOLDER = re.compile(r"\{([^\W\d]\w*)\}")
@@ -34,12 +33,6 @@ class Template:
     roles: tuple[Role, ...] = ()  # of messages, without the system message; empty if rows have a question
 
     def __post_init__(self) -> None:
-        for key, text in (("system", self.system), ("user", self.user)):
-            if half := HALF.search(text or ""):
-                raise UsageError(
-                    f"the template has half a character in {key!r} ({shown(half[0])}). Write the whole "
-                    "character."
-                )
         if self.user is None:
             return
         names = _PLACEHOLDER.findall(self.user)
