@@ -137,19 +137,10 @@ def test_a_second_start_unpacks_nothing(model: Path, monkeypatch: pytest.MonkeyP
         semcal.load_model(model, device="cpu")
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda folder: os.truncate(folder / "model.safetensors", 100),
-        lambda folder: (folder / "config.json").unlink(),
-        lambda folder: (folder / "tokenizer.json").write_text("{}"),
-        lambda folder: folder.with_suffix(".json").write_text("{}"),
-    ],
-    ids=["cut short", "file gone", "file edited", "damaged seal"],
-)
-def test_a_damaged_copy_is_made_again(folder: Path, model: Path, damage: Any) -> None:
+def test_a_copy_without_a_whole_seal_is_made_again(folder: Path, model: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    damage(folder)
+    (folder / "config.json").unlink()
+    folder.with_suffix(".json").write_text("{}")
     assert own_logits(model).isfinite().all()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
