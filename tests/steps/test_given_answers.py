@@ -61,7 +61,7 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     """By normal form, then by the equivalence; the empty answer means the empty draws alone."""
     synonyms = FakeEquivalence([{"ana velis", "ana"}, {"bo tarn", "bo"}])
     row = Row({"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Di", "", "Bo"], "answer": answer})
-    clustered = cluster_rows([row], ClusterConfig(synonyms)).rows
+    clustered = cluster_rows([row], ClusterConfig(synonyms))[0]
     (matched,) = match_answers(clustered, "given", synonyms)
     assert matched["answer_cluster"] == cluster
     assert matched.stated_answer("given").text == answer
@@ -91,7 +91,7 @@ def test_a_given_answer_without_a_verdict_is_graded_itself_and_not_that_of_the_d
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
-    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among)).rows, "given", among)
+    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among))[0], "given", among)
     assert matched["answer_cluster"] is None
     (answer,) = semcal.score([row], "among:Cy,Di", answer="given")
     assert answer.score is None
@@ -112,7 +112,7 @@ def test_the_one_draw_need_not_say_the_answer() -> None:
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
     calibrated(stored()).save_pretrained(tmp_path / "c")
-    rows = cluster_rows(list(map(Row, stored(20))), EXACT).rows
+    rows = cluster_rows(list(map(Row, stored(20))), EXACT)[0]
     file = write(tmp_path / "rows.jsonl", [row.to_json() for row in rows])
     _, found, _ = command("measure", file, "--calibration", tmp_path / "c")
     assert len(found) == 20
@@ -350,7 +350,7 @@ def test_a_column_that_a_fifth_of_the_rows_lack_is_left_out_and_said() -> None:
 
 
 def test_a_feature_from_outside_is_one_entry() -> None:
-    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), EXACT).rows})
+    rows = measure_at({1.0: cluster_rows(list(map(Row, stored(5))), EXACT)[0]})
     entry = FEATURES.register(Feature("longest", lambda it: float(max(map(len, it.row.samples)))))
     try:
         longest = [float(max(map(len, row["samples"]))) for row in stored(5)]
