@@ -328,11 +328,10 @@ class SemanticUQ:
         if kind != "modal":
             rows = add_stated_answers(self.model, rows, kind, self.sampling)
         failures = failures_of(rows)
-        clustered = cluster_rows([row for row in rows if row.id not in failures], self.cluster)
-        rows = clustered.rows
+        rows, calls = cluster_rows([row for row in rows if row.id not in failures], self.cluster)
         cut, draws, none = count_ends(rows)
         self.costs.update(
-            calls=clustered.calls,
+            calls=calls,
             pairs=len(rows) * self.m * (self.m - 1),
             draws=draws,
             cut=cut,

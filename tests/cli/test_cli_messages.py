@@ -98,11 +98,9 @@ def test_a_calibration_brings_its_template_to_plain_questions(tmp_path: Path) ->
     assert uq.ask(ROWS[0]["messages"]).text == "Ana"  # of the same template
 
 
-def test_a_base_model_refuses_messages_and_takes_templates(tmp_path: Path, base_model: Path) -> None:
+def test_a_base_model_gets_messages_and_templates_as_plain_text(tmp_path: Path, base_model: Path) -> None:
     file = write(tmp_path / "rows.jsonl", ROWS[:1])
-    code, _, said = command("sample", file, "--model", base_model)
-    assert code == 1
-    assert "'messages' require a chat template" in said
+    assert f"{SYSTEM['content']}\n\n{TEXTS[0]}\nAnswer:" in shown("sample", file, "--model", base_model)
     assert "Be brief.\n\nQuestion: Who?\nAnswer:" in shown(
         "ask", "Who?", "--model", base_model, "--config", "prompt.system=Be brief."
     )

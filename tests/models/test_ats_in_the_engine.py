@@ -15,7 +15,7 @@ from semcal.errors import UsageError
 from semcal.models import Prompt
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.protocols import SampleRequest
-from semcal.recalibration import ATS, SE, Base, BlockShape, Platt
+from semcal.recalibration import ATS, SE, Base, Platt
 
 VOCABULARY = 400
 
@@ -97,11 +97,3 @@ def test_a_temperature_is_read_only_where_its_own_draws_stand(monkeypatch: pytes
     alone = rows[id(method)]
     sample(model, [method, *others], m=4, max_new_tokens=5)
     assert rows[id(method)] == 2 * alone
-
-
-def test_recalibrators_that_can_still_be_trained_are_sampled_from() -> None:
-    shape = BlockShape(language_model().width, 48, heads=4, key_value_heads=2, head_dim=8)
-    methods = [Base(), ATS(shape), Platt(VOCABULARY)]
-    base, *found = sample(language_model(), methods, m=3, max_new_tokens=4)
-    for draws in found:
-        assert token_ids(draws) == token_ids(base)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
 import semcal
-from semcal.calibration.calibration import Calibration
 from semcal.errors import InputError, UsageError
 from semcal.grading.grade import as_grader, grader_record
 from semcal.inputs import load_equivalence
@@ -140,22 +139,6 @@ def test_questions_in_company_are_clustered_and_asked_about_as_alone(several, li
         together = cluster_answers(names, samples, relation, linkage=linkage)
     assert together.clusters == [one.clusters[0] for one in alone]
     assert together.calls == sum(one.calls for one in alone)
-
-
-@pytest.mark.parametrize("linkage", sorted(LINKAGES))
-@pytest.mark.parametrize("sizes", [(5,), (1, 1, 1, 1), (4, 3, 1)])
-def test_meanings_cost_one_pair_for_each_further_member_and_one_call_for_each_pair_apart(sizes, linkage):
-    groups = [[letter * (number + 2) for number in range(size)] for letter, size in zip("abcd", sizes)]
-    samples = [form for group in groups for form in group]
-    found = cluster_answers(["q?"], [samples], FakeEquivalence(groups), linkage=linkage)
-    together = sum(size - 1 for size in sizes)
-    if linkage == "components":
-        n = len(samples)
-        apart = n * (n - 1) // 2 - sum(size * (size - 1) // 2 for size in sizes)
-    else:
-        apart = sum(place * size for place, size in enumerate(sizes))
-    assert len(found.clusters[0]) == len(sizes)
-    assert found.calls == 2 * together + apart
 
 
 def test_all_questions_are_asked_about_in_the_same_few_calls():
@@ -352,23 +335,6 @@ def test_a_label_within_another_is_wrong() -> None:
 def test_labels_that_are_none_are_refused(labels: str) -> None:
     with pytest.raises(UsageError, match="labels"):
         load_equivalence(f"among:{labels}")
-
-
-def test_a_calibration_counts_invalid_draws_and_brings_its_labels(tmp_path: Path) -> None:
-    model = FakeLanguageModel(TABLE)
-    calibration = semcal.calibrate(model, LABELLED, equivalence=NAME, progress=False)
-    first = [line for line in calibration.report.first if "are none of the labels spam, not spam" in line]
-    assert len(first) == 1
-    invalid, _, draws = first[0].split()[:3]
-    assert 0.05 < int(invalid) / int(draws) < 0.15
-    assert (calibration.equivalence, calibration.grader) == (NAME, "exact")
-    calibration.save_pretrained(tmp_path)
-    uq = semcal.SemanticUQ(model, calibration=Calibration.from_pretrained(tmp_path))
-    answer = uq.ask(TEXTS[1])
-    assert answer.text == "spam"
-    assert uq.costs["invalid"] == sum(not ExactMatch.among(NAME).form(text) for text in answer.row.samples)
-    with pytest.raises(UsageError, match="equivalence"):
-        semcal.SemanticUQ(model, calibration=str(tmp_path), equivalence="exact")
 
 
 def test_a_reference_that_is_no_label_is_refused_by_its_row() -> None:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_models
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_engine import assert_same, ats, flat, sample, token_ids
 
 from semcal.models import CausalLanguageModel, Prompt
@@ -130,27 +128,6 @@ def test_cut_answers_cost_the_same_whoever_stands_beside_them() -> None:
         assert (one.rescored is None) == (other.rescored is None)
         np.testing.assert_allclose(one.rescored or (), other.rescored or (), rtol=0, atol=1e-4)
     assert any(one.rescored is not None for one in found)
-
-
-@given(
-    st.lists(st.integers(1, 40), min_size=1, max_size=12),
-    st.integers(1, 200),
-    st.integers(0, 60),
-    st.integers(1, 30),
-)
-def test_whoever_enters_has_room_by_what_is_expected(
-    tokens: list[int], budget: int, min_tokens: int, tree: int
-) -> None:
-    scheduler, rows, columns = Scheduler(tokens, budget=budget, min_tokens=min_tokens), 0, 0
-    while scheduler:
-        count = scheduler.admissible(tree, rows=rows, columns=columns, trees=rows * tree)
-        if not count:
-            assert rows
-            rows = columns = 0
-            continue
-        columns = max([columns, *(tokens[i] for i in scheduler.take(count))])
-        rows += count
-        assert rows == 1 or rows * (columns + tree) <= budget
 
 
 def test_small_prompts_wait_for_each_other_unless_they_are_the_last() -> None:

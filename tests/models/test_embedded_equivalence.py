@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -156,15 +154,9 @@ def test_damaged_files_are_refused_with_the_remedy(tmp_path: Path, damage: str) 
         EmbeddedEquivalence(folder)
 
 
-def test_it_is_small_and_needs_no_torch() -> None:
+def test_it_is_small() -> None:
     folder = Path(locate("default", NLI_MODEL).source)
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 29_000_000
-    code = (
-        "import sys, semcal; e = semcal.load_equivalence(); "
-        "assert e.entails([('Who?', 'ann lee', 'lee')]) is not None; "
-        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # What every Equivalence promises, held by exact match, fakes, tiny checkpoints and the cache around them
@@ -221,14 +213,3 @@ def test_verdicts_do_not_depend_on_order_company_or_repetition(equivalence):
     assert equivalence.entails(tuple(shuffled)) == [verdicts[triple] for triple in shuffled]
     for triple in TRIPLES[::7]:
         assert equivalence.entails([triple]) == [verdicts[triple]]
-
-
-@pytest.mark.parametrize("linkage", ["components", "greedy"])
-def test_clusters_are_a_partition_numbered_by_first_sample(linkage, equivalence):
-    samples = ["talso", "", "1620", "mira talso", "new", "old red sull", "talso", ""]
-    (clusters,) = cluster_answers(QUESTIONS[:1], [samples], equivalence, linkage=linkage).clusters
-    assert sorted(index for cluster in clusters for index in cluster) == list(range(8))
-    assert [cluster[0] for cluster in clusters] == sorted(cluster[0] for cluster in clusters)
-    assert all(cluster == sorted(cluster) for cluster in clusters)
-    assert [1, 7] in clusters
-    assert sum({0, 6} <= set(cluster) for cluster in clusters) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import pytest
 
@@ -11,7 +10,7 @@ from semcal.data.question import Question, chat
 from semcal.errors import InputError
 from semcal.models.fakes import FakeEquivalence, FakeLanguageModel
 from semcal.models.protocols import Prompt
-from semcal.recalibration import Base, Temperature, TemperatureScaling
+from semcal.recalibration import Base, Temperature
 
 QUESTION = "Which tree?"
 ROW = {"Ash": 0.5, "Elm tree": 0.3, "A fir": 0.2}
@@ -87,26 +86,7 @@ def test_probabilities_that_are_no_distribution_and_an_unknown_question_are_refu
         model.greedy([prompt(model, "Which bush?")], recalibrator=Base())
 
 
-def test_a_fitted_temperature_is_the_one_that_sharpened_the_table():
-    true = {"ash": 0.5, "elm": 0.3, "fir": 0.2}
-    total = sum(p**2 for p in true.values())
-    model = FakeLanguageModel({QUESTION: {answer: p**2 / total for answer, p in true.items()}})
-    answers = [[model.encode_answer((), answer) for answer, p in true.items() for _ in range(round(10 * p))]]
-    features = model.features([prompt(model)], answers)
-    fitted = TemperatureScaling(loss="NLL").fit(
-        model.logits(features.states[features.predicting_rows()]), features.targets
-    )
-    assert fitted.temperature_ == pytest.approx(2.0, abs=1e-4)
-
-
 def test_the_revision_tells_tables_apart():
     one, same, other = (FakeLanguageModel({QUESTION: {"ash": p, "elm": 1 - p}}) for p in (0.25, 0.25, 0.5))
     assert one.revision == same.revision != other.revision
     assert FakeEquivalence([{"a", "b"}]).revision != FakeEquivalence().revision
-
-
-def test_groups_entail_both_ways_and_entailments_one_way():
-    fake = FakeEquivalence([{"a", "b", "c"}], entailments=[("d", "a")])
-    found = {(x, y) for x, y in product("abcd", repeat=2) if fake.entails([("?", x, y)])[0]}
-    assert found == {*product("abc", repeat=2), ("d", "a"), ("d", "d")}
-    assert len(fake.asked) == 16

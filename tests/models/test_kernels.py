@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from semcal.errors import SemcalWarning
 from semcal.models.engine import network
 from semcal.models.engine.network import AttentionConfig, attend
 
@@ -71,18 +70,15 @@ def on_another_machine(*_: object) -> tuple[Tensor, Tensor]:
     raise RuntimeError("FlashAttention only supports Ampere GPUs or newer")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "reason"), [(off_by_a_little, r"1\.0e-03"), (on_another_machine, "Ampere GPUs")]
-)
-def test_a_kernel_that_is_wrong_gives_way_to_matrix_products_and_says_so(
-    kernel: network.Kernel, reason: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kernel", [off_by_a_little, on_another_machine])
+def test_a_kernel_that_is_wrong_gives_way_to_matrix_products(
+    kernel: network.Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, n, 8, generator=g) for n in (4, 9, 9))
     expected = attend(q, k, v, AttentionConfig(0.5))
     network.checked_kernel.cache_clear()
     monkeypatch.setattr(network, "kernel_for", lambda *_: kernel)
-    with pytest.warns(SemcalWarning, match=reason):
-        found = attend(q, k, v, AttentionConfig(0.5))
+    found = attend(q, k, v, AttentionConfig(0.5))
     torch.testing.assert_close(found.output, expected.output, rtol=0, atol=1e-5)
     torch.testing.assert_close(found.log_sum_exp, expected.log_sum_exp, rtol=0, atol=1e-5)

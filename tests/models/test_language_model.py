@@ -130,12 +130,6 @@ def test_features_can_be_learnt_from() -> None:
     torch.testing.assert_close(weight.grad, states.sum(0))
 
 
-def test_an_empty_answer_has_no_scores_and_no_states() -> None:
-    model = language_model()
-    assert model.score(PROMPTS[:2], [[], [()]], recalibrator=Base()) == [[], [()]]
-    assert len(model.features(PROMPTS, [[], [()], [], [], []]).targets) == 0
-
-
 # What is refused
 
 SHORT: dict[str, dict[str, Any]] = {
@@ -193,12 +187,6 @@ def test_a_sequence_whose_length_would_turn_the_keys_of_the_prefix_is_refused_no
     assert got == pytest.approx(expected.tolist(), abs=1e-4)
     with pytest.raises(InputError, match=r"'to 135'.*longrope"):
         model.score([fits, over], [[answer], [answer]], recalibrator=Base())
-
-
-def test_long_rotary_factors_that_can_never_be_reached_change_no_limit() -> None:
-    model = CausalLanguageModel(long_rope(limit=48), tiny_models.tokenizer(), name="phi3")
-    with pytest.raises(InputError, match="48"):
-        model.greedy([Prompt("long", tuple(range(100, 140)))], recalibrator=Base(), max_new_tokens=9)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from semcal.data.template import FORMS, FORMS_WITH_PASSAGE, WORDINGS, Template
 from semcal.errors import InputError, UsageError
 from semcal.models.fakes import FakeLanguageModel
 from semcal.models.prompting import PromptConfig
-from semcal.models.sample import Sampling, SamplingConfig, plan_sampling, row_to_ask, sample_runs
+from semcal.models.sample import Sampling, SamplingConfig, row_to_ask, sample_runs
 from semcal.recalibration import Base
 
 QUESTIONS = [Question(f"q{n}", f"Who built mill {n}?") for n in range(6)]
@@ -126,14 +126,3 @@ def test_the_description_of_a_prompt_names_its_variants(vary: object) -> None:
     assert plain.hash(model) != prompt.hash(model)
     assert prompt.difference(plain)
     assert prompt.difference(again) is None
-
-
-def test_the_plan_counts_the_prompt_of_each_variant() -> None:
-    model = language_model()
-    lines = plan_sampling(model, QUESTIONS, sampling(10, vary=3))
-    sizes = [
-        len(prompt.token_ids)
-        for asking in sampling(vary=3).asking.variants(QUESTIONS[0])
-        for prompt in asking.prompts(model, QUESTIONS)
-    ]
-    assert f"{sum(sizes):,} of prompts" in lines[0]

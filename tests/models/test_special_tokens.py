@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
 from semcal.data.question import Turn, plain_text
-from semcal.demo.paths import language_model_dir, nli_model_dir
+from semcal.demo.paths import language_model_dir
 from semcal.models.chat_format import TemplateFormat, chat_format
 from semcal.models.nli import CrossEncoder
 
@@ -70,13 +70,10 @@ def test_special_tokens_are_those_that_the_tokenizer_or_the_model_calls_so() -> 
     assert form._defused("a <think>, <eot>, <x> and <|end|>") == "a <think>, < eot>, < x> and < |end|>"
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "atlas"])
+@pytest.mark.parametrize("family", tiny_nli.FAMILIES)
 def test_an_nli_pair_has_the_separators_of_its_model_alone(family: str) -> None:
-    tokenizer = (
-        AutoTokenizer.from_pretrained(nli_model_dir()) if family == "atlas" else tiny_nli.tokenizer(family)
-    )
-    model = tiny_nli.model("bert" if family == "atlas" else family)
-    encoder = CrossEncoder(model, tokenizer, name="nli", revision="")
+    tokenizer = tiny_nli.tokenizer(family)
+    encoder = CrossEncoder(tiny_nli.model(family), tokenizer, name="nli", revision="")
     marks = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
     def separators(question: str) -> list[int]:

@@ -7,14 +7,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from tiny_engine import language_model, sample
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from semcal.data.question import chat
 from semcal.errors import ModelError, UsageError
 from semcal.models import Prompt
-from semcal.models.engine.draw import Truncation, inverse_cdf
+from semcal.models.engine.draw import Truncation
 from semcal.models.fakes import FakeLanguageModel
 from semcal.recalibration import Base, Platt, Temperature
 
@@ -79,27 +78,6 @@ def test_of_equally_likely_tokens_at_the_edge_the_later_ones_stay(top_k: int, to
     found = Truncation(top_k, top_p).possible(log_probs)
     assert found.sum() == (warped(log_probs, 1.0, top_k, top_p) > 0).sum()
     assert found[0].tolist() == [4 - round(4 * top_p) <= token for token in range(4)]
-
-
-@settings(deadline=None)
-@given(ANY_LOGITS, st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=6))
-def test_a_truncation_that_rules_nothing_out_draws_as_without(values: list[float], u: list[float]) -> None:
-    log_probs = torch.tensor([values]).log_softmax(1)
-    rows, uniforms = torch.zeros(len(u), dtype=torch.long), torch.tensor(u, dtype=torch.float64)
-    expected = inverse_cdf(log_probs, rows, uniforms).tolist()
-    for truncation in (Truncation(), Truncation(top_k=len(values))):
-        assert truncation(log_probs, rows, uniforms).tolist() == expected
-
-
-def test_first_tokens_come_as_often_as_transformers_would_draw_them() -> None:
-    model, n, temperature = language_model(), 20_000, 2.0
-    how = {"m": n, "seeds": [5], "max_new_tokens": 1, "truncation": REFERENCE}
-    [[draws]] = sample(model, [Temperature(temperature)], [PROMPT], **how)
-    [state] = model.features([PROMPT], [[(0,)]]).states
-    expected = warped(model.logits(state[None]), temperature, 50, 0.9)[0].numpy() * n
-    seen = np.bincount([draw.token_ids[0] for draw in draws], minlength=len(expected))
-    assert seen[expected == 0].sum() == 0
-    assert stats.chisquare(seen[expected > 0], expected[expected > 0]).pvalue > 0.01
 
 
 def test_the_recorded_log_probability_is_that_of_the_whole_vocabulary() -> None:

@@ -79,18 +79,6 @@ def test_of_two_processes_that_decide_at_once_the_first_verdict_holds_for_both(t
     assert second.entails([("q?", "a", "b")]) == [True]
 
 
-def test_any_text_is_a_key(tmp_path):
-    strange = [
-        ("", "", ""),
-        ("q'; DROP TABLE verdicts", "naïve\x00", "日本\n\t"),
-        ("q?", "\u00c5", "A\u030a"),
-    ]
-    truth = FakeEquivalence(entailments=[("naïve\x00", "日本\n\t")])
-    for _ in range(2):
-        assert CachedEquivalence(truth, tmp_path / "v.sqlite").entails(strange) == [True, True, False]
-    assert len(truth.asked) == 3
-
-
 def filled(path: Path) -> Path:
     asked = [(f"q{i}?", f"answer {i}", f"answer {i + 1}") for i in range(800)]
     CachedEquivalence(fake(), path).entails(asked)

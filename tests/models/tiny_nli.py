@@ -1,4 +1,4 @@
-"""Tiny random sequence-classification checkpoints of three architectures, their tokenizers made in code.
+"""Tiny random sequence-classification checkpoints of two architectures, their tokenizers made in code.
 
 The WordPiece vocabulary is written down: its trainer numbers the pieces differently in every process.
 """
@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
-FAMILIES = ("bert", "roberta", "deberta-v2")
+FAMILIES = ("bert", "roberta")
 LABELS = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
 POSITIONS = 64
 
@@ -27,8 +27,8 @@ CORPUS = [
 
 
 def tokenizer(family: str) -> Any:
-    """WordPiece as BERT's, byte-level BPE as RoBERTa's, Unigram as DeBERTa's; each joins pairs in its way."""
-    made, special = {"bert": _wordpiece, "roberta": _byte_level, "deberta-v2": _unigram}[family]()
+    """WordPiece as BERT's, byte-level BPE as RoBERTa's; each joins pairs in its way."""
+    made, special = {"bert": _wordpiece, "roberta": _byte_level}[family]()
     return PreTrainedTokenizerFast(tokenizer_object=made, **special)
 
 
@@ -37,16 +37,6 @@ def model(family: str, *, labels: Mapping[int, str] = LABELS, seed: int = 8, siz
     extra: dict[str, dict[str, Any]] = {
         "bert": {"pad_token_id": 0},
         "roberta": {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1},
-        "deberta-v2": {
-            "pad_token_id": 0,
-            "relative_attention": True,
-            "position_buckets": 16,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-            "pos_att_type": ["p2c", "c2p"],
-            "position_biased_input": False,
-            "type_vocab_size": 0,
-        },
     }
     config = AutoConfig.for_model(
         family,
@@ -110,18 +100,3 @@ def _byte_level() -> tuple[Tokenizer, dict[str, Any]]:
     bpe.train_from_iterator(CORPUS, trainer)
     bpe.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     return bpe, {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-
-
-@cache
-def _unigram() -> tuple[Tokenizer, dict[str, Any]]:
-    letters = "▁?:abcdefghijklmnopqrstuvwxyzQAWOBTR0123456789"
-    scored = [("[PAD]", 0.0), ("[CLS]", 0.0), ("[SEP]", 0.0), ("[UNK]", 0.0)]
-    scored += [(f"▁{word}", -3.0) for word in _words()] + [(letter, -9.0) for letter in letters]
-    unigram = Tokenizer(models.Unigram(scored, unk_id=3))
-    unigram.normalizer = normalizers.Replace("\n", " ")
-    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    unigram.decoder = decoders.Metaspace()
-    unigram.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
-    )
-    return unigram, {"pad_token": "[PAD]", "unk_token": "[UNK]"}

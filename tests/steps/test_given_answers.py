@@ -60,7 +60,7 @@ def test_an_answer_means_what_most_of_the_draws_do_that_it_is_equivalent_to(
     """By normal form, then by the equivalence; the empty answer means the empty draws alone."""
     synonyms = FakeEquivalence([{"ana velis", "ana"}, {"bo tarn", "bo"}])
     row = Row({"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Di", "", "Bo"], "answer": answer})
-    clustered = cluster_rows([row], ClusterConfig(synonyms)).rows
+    clustered = cluster_rows([row], ClusterConfig(synonyms))[0]
     (matched,) = match_answers(clustered, "given", synonyms)
     assert matched["answer_cluster"] == cluster
     assert matched.stated_answer("given").text == answer
@@ -82,7 +82,7 @@ def test_score_takes_the_verdicts_that_calibrate_learns_from(references: bool) -
 def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
     among = ExactMatch(("Cy", "Di"))
     row = {"id": "1", "question": "Who?", "samples": ["Ana", "Bo", "Cy"], "answer": "banana"}
-    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among)).rows, "given", among)
+    (matched,) = match_answers(cluster_rows([Row(row)], ClusterConfig(among))[0], "given", among)
     assert matched["answer_cluster"] is None
     (answer,) = semcal.score([row], "among:Cy,Di", answer="given")
     assert answer.score is None
@@ -94,7 +94,7 @@ def test_an_answer_that_is_none_of_the_labels_means_no_draw() -> None:
 
 def test_measure_says_which_meaning_a_given_answer_is(tmp_path: Path) -> None:
     calibrated(stored()).save_pretrained(tmp_path / "c")
-    rows = cluster_rows(list(map(Row, stored(20))), EXACT).rows
+    rows = cluster_rows(list(map(Row, stored(20))), EXACT)[0]
     file = write(tmp_path / "rows.jsonl", [row.to_json() for row in rows])
     _, found, _ = command("measure", file, "--calibration", tmp_path / "c")
     assert len(found) == 20

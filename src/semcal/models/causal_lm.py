@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -92,6 +91,8 @@ class CausalLanguageModel:
         If the attention cannot be replaced, so that sampling takes more time and memory (see `attention`).
     """
 
+    capabilities = Capabilities()
+
     def __init__(
         self,
         model: Any,
@@ -110,11 +111,6 @@ class CausalLanguageModel:
         weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
         self.memory_budget = memory_budget or max(_MIN_BUDGET, weights // 4)
         self._planner = BatchPlanner(self.network, budget=self.memory_budget, strict=refuse_larger)
-
-    @cached_property
-    def capabilities(self) -> Capabilities:
-        """The capabilities, which depend on the chat template."""
-        return Capabilities(messages=self.format.takes_messages)
 
     def __repr__(self) -> str:
         return f"CausalLanguageModel({self.name!r}, revision={self.revision!r}, attention={self.attention!r})"

@@ -43,7 +43,6 @@ def chat_format(tokenizer: Any, eos: Iterable[int]) -> ChatFormat:
 class ChatFormat(ABC):
     """Chats, answers and ends of turn in the tokens of one model; `eos` are the tokens that end a text."""
 
-    takes_messages = True  # True if the model accepts chats
     opened: str = ""  # the mark at the end of prompts that opens reasoning
 
     def __init__(self, tokenizer: Any, eos: frozenset[int]) -> None:
@@ -314,8 +313,6 @@ class TemplateFormat(ChatFormat):
 
 class PlainFormat(ChatFormat):
     """Chats as plain text for base models: the turn ends with the newline after the answer."""
-
-    takes_messages = False
 
     def encode(self, turns: Sequence[Turn]) -> _Ids:
         """Encode the plain text after the tokens that the tokenizer adds before a text (at most one BOS)."""

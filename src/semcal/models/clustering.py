@@ -411,21 +411,13 @@ def check_clusterable(row: Row) -> None:
     _ = row.id, row.question, row.samples, row.log_likelihoods, row.finished, row.temperatures
 
 
-@dataclass(frozen=True)
-class ClusteredRows:
-    """Rows with clusters, and their cost."""
-
-    rows: list[Row]
-    calls: int  # number of decided pairs
-
-
 def cluster_rows(
     rows: Sequence[Row],
     config: ClusterConfig,
     *,
     progress: Callable[[int], None] | None = None,
-) -> ClusteredRows:
-    """Add `normal_forms`, `clusters` and `clustered_by` to rows.
+) -> tuple[list[Row], int]:
+    """Add `normal_forms`, `clusters` and `clustered_by` to rows; return rows and the number of decided pairs.
 
     Rows have `question` and `samples`, whose texts are not cut; a number at the end of an unfinished sample
     is ignored. Samples of different `temperatures` are clustered separately, and all clusters are in the
@@ -455,7 +447,7 @@ def cluster_rows(
         row.add(Clusters([form(text or "") for text in row.samples], sorted(row_clusters), by))
         for row, row_clusters in zip(rows, clusters)
     ]
-    return ClusteredRows(clustered, clustering.calls)
+    return clustered, clustering.calls
 
 
 def cluster_missing(
@@ -466,7 +458,7 @@ def cluster_missing(
 ) -> list[Row]:
     """Cluster the rows without `clusters`; other rows are unchanged."""
     new = [row for row in rows if not row.has("clusters")]
-    clustered = iter(cluster_rows(new, config, progress=progress).rows)
+    clustered = iter(cluster_rows(new, config, progress=progress)[0])
     return [row if row.has("clusters") else next(clustered) for row in rows]
 
 
@@ -535,15 +527,15 @@ class ClusterStep(Step):
         answered = [row for row in rows if row.failure is None]
         config = ClusterConfig(models.equivalence, self.linkage, self.merge_refusals)
         hits = getattr(models.equivalence, "hits", 0)
-        clustered = cluster_rows(answered, config, progress=progress)
+        clustered, calls = cluster_rows(answered, config, progress=progress)
         n_draws = [len(part) for row in answered for part in _by_temperature(row)]
         models.costs.update(
-            calls=clustered.calls,
+            calls=calls,
             hits=getattr(models.equivalence, "hits", 0) - hits,
             pairs=sum(n * (n - 1) for n in n_draws),
             draws=sum(n_draws),
             invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
             none=count_ends(answered)[2],
         )
-        clustered_rows = iter(clustered.rows)
+        clustered_rows = iter(clustered)
         return [row if row.failure else next(clustered_rows) for row in rows]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semcal.errors import UsageError
-from semcal.models.protocols import AnyRecalibrator, TokenDistribution
+from semcal.models.protocols import AnyRecalibrator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,29 +62,17 @@ class SE(Temperature):
         super().__init__(0.5, method="SE")
 
 
-@dataclass(frozen=True)
 class Greedy:
-    """Greedy decoding as a distribution, so that one pass yields greedy answers and samples.
+    """Greedy decoding as a distribution, in which the most likely token has all probability."""
 
-    The most likely token of `of`, by default the distribution of the model, has all probability. A
-    temperature does not change this token, but Platt can.
-
-    Examples
-    --------
-    >>> import torch
-    >>> Greedy().log_probs(torch.tensor([0.5, 2.0, 1.0])).exp()
-    tensor([0., 1., 0.])
-    """
-
-    of: TokenDistribution = field(default_factory=Base)
     method = "greedy"
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return 0 for the first of the most likely tokens and -inf for others; NaN in rows with NaN."""
-        log_probs = self.of.log_probs(logits)
-        top = log_probs.argmax(-1, keepdim=True)
-        sure = log_probs.gather(-1, top)
-        return log_probs.new_full(log_probs.shape, -math.inf).scatter_(-1, top, sure - sure)
+        logits = logits.float()
+        top = logits.argmax(-1, keepdim=True)
+        sure = logits.gather(-1, top)
+        return logits.new_full(logits.shape, -math.inf).scatter_(-1, top, sure - sure)
 
 
 def fingerprint(recalibrator: AnyRecalibrator) -> str:

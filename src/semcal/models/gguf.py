@@ -1,8 +1,7 @@
 """Unpack GGUFs into checkpoints.
 
 A GGUF is unpacked once, by the reader of transformers, into a checkpoint in the user's cache. The copy is
-identified by name, size and time of the GGUF and by the dtype. It is written again if one of its files has
-changed.
+identified by name, size and time of the GGUF and by the dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from semcal.errors import MissingExtraError, ModelError, SemcalWarning, shown
-from semcal.files import LOCK, atomic_folder, file_lock, own_files, read_sealed, user_cache, write_sealed
+from semcal.files import LOCK, atomic_folder, file_lock, read_sealed, user_cache, write_sealed
 from semcal.hub_names import Location, llama_cpp_line
 from semcal.models.checkpoint import as_model_error, silenced
 
@@ -79,7 +78,7 @@ def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Loc
                         _unpack(failure, path, part, dtype)
                     with path.open("rb") as file:
                         digest = hashlib.file_digest(file, "sha256").hexdigest()
-                    seal = {"key": key, "of": str(path), "sha256": digest, "files": _file_stamps(folder)}
+                    seal = {"key": key, "of": str(path), "sha256": digest}
                     write_sealed(folder.with_suffix(".json"), seal)
     except OSError as error:
         raise ModelError(
@@ -89,21 +88,10 @@ def unpacked(failure: str, location: Location, dtype: torch.dtype | None) -> Loc
     return replace(location, source=str(folder), revision=f"sha256:{seal['sha256']}", gguf=False)
 
 
-def _file_stamps(folder: Path) -> dict[str, list[int]]:
-    """Return size and modification time of each file, to detect truncated or edited files."""
-    return {path.name: [path.stat().st_size, path.stat().st_mtime_ns] for path in own_files(folder)}
-
-
 def _seal_of_whole(folder: Path, key: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the seal of an unpacked GGUF; None unless all of its files are as they were written."""
+    """Return the seal of an unpacked GGUF, which is written last; None without one."""
     seal = read_sealed(folder.with_suffix(".json"))
-    is_whole = (
-        seal is not None
-        and seal.get("key") == key
-        and folder.is_dir()
-        and seal["files"] == _file_stamps(folder)
-    )
-    return seal if is_whole else None
+    return seal if seal is not None and seal.get("key") == key and folder.is_dir() else None
 
 
 def _unpack(failure: str, path: Path, folder: Path, dtype: torch.dtype | None) -> None:

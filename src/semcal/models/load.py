@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ByteSize, TypeAdapter, ValidationError
-
 from semcal.errors import ModelError, UsageError, naming_extra, shown
 from semcal.hub_names import LANGUAGE_MODEL, NLI_MODEL, llama_cpp_line, locate
 from semcal.models.checkpoint import as_model_error, read_checkpoint, read_config, revision_of
@@ -170,6 +168,8 @@ def parse_size(text: str | int) -> int:
     >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size(1000)
     (2000000000, 1610612736, 1000)
     """
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
     try:
         size = TypeAdapter(ByteSize).validate_python(text)
     except ValidationError:

@@ -38,7 +38,7 @@ class CrossEncoder:
         tokenizer.truncation_side = "left"  # the answers are at the end and must stay whole
         self.name = self.address = name
         self.revision = revision
-        self.truncated = 0  # number of pairs that were too long and lost the beginning of their question
+        self._truncated = False
         self._entailment = entailment_index(model.config.id2label, name=name)
         self._model = model.eval().requires_grad_(False)
         self._tokenizer = tokenizer
@@ -70,14 +70,14 @@ class CrossEncoder:
         sides = [(side_of(q, a), side_of(q, b)) for q, a, b in triples]
         encoded = self._tokenize(sides)
         long = [i for i, pair in enumerate(encoded) if len(pair["input_ids"]) > self._longest]
-        if long and not self.truncated:
+        if long and not self._truncated:
+            self._truncated = True
             warnings.warn(
                 f"{self.name} reads at most {self._longest} tokens: in longer pairs the beginning of the "
                 f"question is cut ({len(long)} of {len(triples)} pairs here)",
                 SemcalWarning,
                 stacklevel=3,
             )
-        self.truncated += len(long)
         shortened = self._tokenize([sides[i] for i in long], longest=self._longest) if long else []
         for index, pair in zip(long, shortened):
             encoded[index] = pair

@@ -209,9 +209,6 @@ class PromptConfig:
         return labelled, errors
 
     def _prompt(self, model: Sampler, question: Question) -> Prompt:
-        if question.messages and not model.capabilities.messages:
-            reason = f"'messages' require a chat template, and {model.name} has none"
-            raise QuestionError(question.id, f"{reason}. Pass a 'question', or use an instruct model")
         if (difference := self.passage_difference(question)) and not self.force:
             raise QuestionError(question.id, f"{difference}, or calibrate with such questions")
         turns = self._turns(question)

@@ -166,7 +166,6 @@ class Capabilities:
     truncated_to: str | None = None  # truncation of samples, although requests ask for the whole distribution
     answers_a_request: int | None = None  # samples per request; None: the sampler needs no requests
     may_charge: bool = False  # True if a request may cost money
-    messages: bool = True  # True for chats; a base model accepts only text
     next_tokens: bool = True  # log-probabilities of the first tokens of an answer
 
 

@@ -35,7 +35,7 @@ _ADDRESSES = {
     "SE": ".models.distribution",
     "Temperature": ".models.distribution",
     "TemperatureScaling": "recalibrators",
-    "TokenDistribution": ".models.distribution",
+    "TokenDistribution": ".models.protocols",
     "fit_temperatures": "exact_solver",
     "from_pretrained": "files",
     "save_pretrained": "files",

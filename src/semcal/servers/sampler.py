@@ -163,7 +163,6 @@ class ServerModel:
             truncated_to=profile.truncated_to,
             answers_a_request=profile.together,
             may_charge=Endpoint(profile.url).may_charge,
-            messages=self.format is None or self.format.takes_messages,
             next_tokens=profile.log_probs is not None and profile.top_log_probs > 1,
         )
 

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AttentionInterface, PretrainedConfig
 from transformers.cache_utils import Cache
 
-from semcal.errors import ModelError, SemcalWarning
+from semcal.errors import ModelError
 from semcal.models.features import FEWEST_ROWS, BlockShape
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
@@ -181,25 +181,14 @@ def memory_efficient(
 
 @cache
 def checked_kernel(device: torch.device, dtype: torch.dtype, width: int) -> Kernel | None:
-    """Return the kernel if it agrees with plain matrix products on this device, or None.
-
-    If it does not agree, a SemcalWarning follows, and matrix products take more time and memory.
-    """
+    """Return the kernel if it agrees with plain matrix products on this device, or None."""
     kernel = kernel_for(device.type, dtype, width)
     if kernel is None:
         return None
-    try:
+    with suppress(RuntimeError, ValueError, TypeError, NotImplementedError):
         error = max(_max_error(kernel, device, dtype, width, causal=causal) for causal in (False, True))
-        reason = f"its error is {error:.1e}"
-    except (RuntimeError, ValueError, TypeError, NotImplementedError) as failure:
-        error, reason = float("inf"), str(failure)
-    if error <= (2e-2 if dtype in _HALF else 1e-4):
-        return kernel
-    warnings.warn(
-        f"the fused attention of PyTorch for {dtype} on {device} with heads of {width} is not used: {reason}",
-        SemcalWarning,
-        stacklevel=2,
-    )
+        if error <= (2e-2 if dtype in _HALF else 1e-4):
+            return kernel
     return None
 
 
