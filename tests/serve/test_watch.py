@@ -133,18 +133,6 @@ def test_at_the_promised_risk_few_streams_raise_an_alarm_and_at_twice_of_it_near
     assert np.median(alarms[0.2]) <= 140
 
 
-def test_a_band_that_is_off_is_seen_though_the_mean_is_right() -> None:
-    rng = np.random.default_rng(9)
-    watch = PromiseWatch.of()
-    p = rng.uniform(0.6, 1, 2000)
-    right = rng.random(2000) < np.where(p >= 0.8, p - 0.15, p + 0.15)
-    watch.update(*map(reply_of, right.tolist(), p.tolist()))
-    test = watch.tests["calibration"]
-    assert test.alarm
-    strongest = max(test.groups, key=lambda name: test.groups[name].log_e)
-    assert strongest in ("0.6 to 0.8", "0.8 to 1")
-
-
 # ---- Comparisons with the labels of a calibration
 
 
