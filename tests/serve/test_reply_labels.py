@@ -115,6 +115,9 @@ class RecordingWatch:
     def observe(self, *probabilities: float) -> None:
         self.observed += probabilities
 
+    def leave_out_questions(self) -> None:
+        """The test of questions, which this watch lacks."""
+
 
 def test_labels_are_graded_kept_in_order_and_told_to_the_watch(tmp_path: Path) -> None:
     watch, log = RecordingWatch(), ReplyLog(tmp_path / "log.sqlite")

@@ -18,7 +18,6 @@ from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
 from semcal.errors import UsageError, naming_extra
-from semcal.models.equivalence import names_a_server
 from semcal.reply_log import ReplyLog
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         if score is not None:
             uq = cast("SemanticUQ", ScoreSource(calibration))
         else:
-            uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+            uq = _with_calibration(options, server, calibration, **prompt)
     for line in lines:
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -256,17 +255,14 @@ def _with_calibration(
     options: ServeOptions,
     server: opt.ServerOptions,
     calibration: Calibration,
-    other: str | None,
     **prompt: Any,
 ) -> SemanticUQ:
-    """Return the model of the options with the settings of a calibration, without those for the `other`."""
+    """Return the model of the options with the settings of a calibration."""
     from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
-    is_served = options.model is not None and names_a_server(options.model)
-    others = () if is_served or other is None else (other,)  # one host only, because a key is for one host
     equivalence = str(equivalence_of(calibration, options.equivalence))
-    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)
+    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server)
     # A small model waits for its threads more than it computes, but for the second one while others are
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
@@ -283,7 +279,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
     second = replace(options, model=options.fallback, equivalence=None)
-    return _with_calibration(second, server, calibration, options.model)
+    return _with_calibration(second, server, calibration)
 
 
 @contextmanager
