@@ -122,7 +122,7 @@ def test_answers_and_probabilities_are_those_of_ask_and_sigterm_ends_it_well(
         assert kept.reply(reply.json()["id"]).probability == reply.json()["semcal"]["confidence"]
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert [line["status"] for line in lines] == [200] * (len(answers) + 1)
-    assert said.splitlines()[-1].startswith("serve: stopped; ")
+    assert said.splitlines()[-1] == "serve: stopped"
     assert not [text for text in answers if text in said]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from typer import Option
 
@@ -140,8 +140,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
         web_server.answer(bound)
-    given_up = f"{service.n_given_up} requests got no answer"
-    info(f"serve: stopped; {given_up if service.n_given_up else 'all requests are answered'}")
+    info("serve: stopped")
     sys.stderr.flush()
     os._exit(0)  # without waiting for a pass that no client waits for
 
@@ -179,8 +178,6 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
     log, watch = _log(options, calibration)
-    own = ("few_shot", "system", "template", "max_new_tokens")
-    prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
     if not isinstance(calibration, Calibration):
         uq, lines = _of_documents(options, server, calibration), [one for _, one in calibration.promises]
@@ -189,7 +186,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         if score is not None:
             uq = cast("SemanticUQ", ScoreSource(calibration))
         else:
-            uq = _with_calibration(options, server, calibration, **prompt)
+            uq = _with_calibration(options, server, calibration)
     for line in lines:
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -255,7 +252,6 @@ def _with_calibration(
     options: ServeOptions,
     server: opt.ServerOptions,
     calibration: Calibration,
-    **prompt: Any,
 ) -> SemanticUQ:
     """Return the model of the options with the settings of a calibration."""
     from semcal.calibration.compatibility import equivalence_of
@@ -267,8 +263,9 @@ def _with_calibration(
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
-    prompt |= {"seed": options.seed, "force": options.force}
-    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
+    given = ("few_shot", "system", "template", "max_new_tokens", "seed", "force")
+    settings = {name: getattr(options, name) for name in given}
+    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **settings)
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
@@ -278,7 +275,8 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    second = replace(options, model=options.fallback, equivalence=None)
+    own = dict.fromkeys(("equivalence", "few_shot", "system", "template", "max_new_tokens"))
+    second = replace(options, model=options.fallback, **own)
     return _with_calibration(second, server, calibration)
 
 
