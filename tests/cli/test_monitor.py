@@ -172,16 +172,6 @@ def test_a_label_counts_from_another_log_than_its_reply_and_once_for_equals_of_a
     assert semcal("monitor", first, second, labels)[1][0]["labels"] == 2
 
 
-def test_of_equal_answers_to_equal_questions_one_label_counts(tmp_path: Path) -> None:
-    rows = [row | {"question": row["id"], "answer": "yes"} for row in rows_of(60, excess=0.2)]
-    again = [row | {"id": f"{row['id']} again", "answer": row["answer"]} for row in rows]
-    once = semcal("monitor", write(tmp_path / "once.jsonl", rows), "--risk", 0.2)[1]
-    assert semcal("monitor", write(tmp_path / "twice.jsonl", rows + again), "--risk", 0.2)[1] == once
-    others = [row | {"answer": "no"} for row in again]
-    other = semcal("monitor", write(tmp_path / "others.jsonl", rows + others), "--risk", 0.2)[1]
-    assert [line["labels"] for line in other] == [2 * line["labels"] for line in once]
-
-
 def test_labels_are_listed_and_struck(tmp_path: Path) -> None:
     rows = rows_of(12)
     log = log_of(tmp_path / "log.sqlite", rows)

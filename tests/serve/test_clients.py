@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import openai
@@ -102,23 +101,6 @@ def test_a_refusal_streams_as_one() -> None:
         final = stream.get_final_completion()
     assert final.choices[0].message.refusal == "I am not sure enough to answer this."
     assert not final.choices[0].message.content
-
-
-def test_many_at_once_by_the_async_client_each_get_their_own_answer(server: Running) -> None:
-    questions = [WROTE, SANG, WHERE] * 12
-    expected = {text: uq_of().ask(text) for text in (WROTE, SANG, WHERE)}
-
-    async def ask_all() -> list[openai.types.chat.ChatCompletion]:
-        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
-            return await asyncio.gather(
-                *(client.chat.completions.create(model="fake", messages=asked(text)) for text in questions)
-            )
-
-    replies = asyncio.run(ask_all())
-    assert len({reply.id for reply in replies}) == len(questions)
-    for text, reply in zip(questions, replies):
-        assert reply.semcal["answer"] == expected[text].text
-        assert reply.semcal["confidence"] == expected[text].confidence
 
 
 def test_options_of_one_request_choose_what_is_listed(server: Running) -> None:

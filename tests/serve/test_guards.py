@@ -25,7 +25,6 @@ from semcal.serve.configuration import (
     hashed,
     read_keys,
 )
-from semcal.serve.guard import note
 from semcal.servers.settings import ServerSettings, is_loopback
 from semcal.uncertainty import SemanticUQ
 from tests.serve.serving import SANG, WHERE, WROTE, Running, SlowModel, running, until, uq_of
@@ -459,13 +458,3 @@ class TestOverAServer:
             until(lambda: 'outcome="cancelled"} 1.0' in server.get("/metrics").text)
             backend.quirks.delay = 0.0
             assert server.chat(QUESTION).status_code == 200
-
-
-def test_a_quiet_server_logs_its_own_failures_and_not_each_request(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "semcal.serve")
-    note("request", status=200)
-    note("error", type="ValueError")
-    assert [(record.levelname, json.loads(record.message)["event"]) for record in caplog.records] == [
-        ("INFO", "request"),
-        ("ERROR", "error"),
-    ]

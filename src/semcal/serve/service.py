@@ -139,11 +139,6 @@ class Waiting:
     limit: float  # seconds
     start: float = field(default_factory=time.monotonic)
 
-    @property
-    def left(self) -> float:
-        """The seconds until the deadline, 0 after it."""
-        return max(0.0, self.start + self.limit - time.monotonic())
-
 
 class Service:
     """A model with its calibration that answers requests.
@@ -392,7 +387,8 @@ class Service:
         result.add_done_callback(lambda done: done.cancelled() or done.exception())  # without a waiting task
         either: set[asyncio.Future[Any]] = {result, leaving}
         try:
-            await asyncio.wait(either, timeout=waiting.left, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, waiting.start + waiting.limit - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if result.done():
                 return result.result()
             if leaving.done():
