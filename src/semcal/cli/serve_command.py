@@ -275,8 +275,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
     if options.fallback is None or options.fallback_calibration is None:
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
-    own = dict.fromkeys(("equivalence", "few_shot", "system", "template", "max_new_tokens"))
-    second = replace(options, model=options.fallback, **own)
+    second = replace(options, model=options.fallback, equivalence=None)
     return _with_calibration(second, server, calibration)
 
 

@@ -353,9 +353,8 @@ class Coverage:
         found = [band for band in bands if risk is not None and abs(band.risk_limit - risk) <= _CLOSE]
         if risk is None or found:
             return found[0] if found else None
-        certified = ", ".join(f"{band.risk_limit:g}" for band in bands)
-        remedy = f"the certified ones are {certified}" if bands else "calibrate with --risk"
-        reason = f"the calibration has no threshold for the risk {risk:g}; {remedy}"
+        certified = ", ".join(f"{band.risk_limit:g}" for band in bands) or "none"
+        reason = f"the calibration has no threshold for the risk {risk:g}; send a certified one: {certified}"
         raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
 
 
@@ -366,9 +365,7 @@ def check_schema(request: ChatRequest, schema: Schema) -> None:
     holder = form.get("json_schema") if tool is None else tool
     is_valid = form.get("type") == "json_schema" if tool is None else form == {"type": "text"}
     if not is_valid or not isinstance(holder, dict):
-        expected = (
-            "{'type': 'json_schema', 'json_schema': {'name': …, 'schema': …}}, or absent with 'tools'"
-        )
+        expected = "{'type': 'json_schema', 'json_schema': {'name': …, 'schema': …}}, or absent with 'tools'"
         reason = f"the calibration is of documents, so response_format must be {expected}"
         raise ApiError(400, f"{reason}, got {shown(form)}; send the schema", param="response_format")
     try:
