@@ -61,7 +61,9 @@ def test_an_abstention_is_said_in_the_way_of_the_operator(style: str) -> None:
                 server.client.chat.completions.create(model="fake", messages=asked(SANG), stream=True)
             assert caught.value.code == "abstained"
             assert caught.value.response.json()["semcal"]["abstained"] is True
-            assert 'semcal_requests_total{outcome="abstained"} 1.0' in server.get("/metrics").text
+            metrics = server.get("/metrics").text
+            assert 'semcal_requests_total{outcome="abstained"} 1.0' in metrics
+            assert 'outcome="refused"' not in metrics
         else:
             reply = server.client.chat.completions.create(model="fake", messages=asked(SANG))
             message = reply.choices[0].message
