@@ -83,25 +83,11 @@ def test_a_line_a_watch_says_what_the_watch_says(tmp_path: Path) -> None:
     assert lines[0]["labels"] == sum(not row["abstained"] for row in rows) < lines[1]["labels"] == len(rows)
 
 
-def test_while_the_promise_holds_the_exit_code_is_0(tmp_path: Path) -> None:
-    code, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of()), "--risk", 0.4)
-    assert (code, [line["alarm"] for line in lines], stderr) == (0, [False, False], "")
-    assert all(0 < line["e_value"] < 20 and line["alarm_at"] is None for line in lines)
-
-
 def test_rows_with_references_and_no_verdict_are_counted_and_the_remedy_is_named(tmp_path: Path) -> None:
     rows = [{"id": str(i), "question": f"Q{i}?", "confidence": 0.8, "answers": ["Ana"]} for i in range(12)]
     _, said = semcal("monitor", write(tmp_path / "rows.jsonl", rows))[1:]
     assert "12 rows have 'answers'" in said
     assert "semcal grade" in said
-
-
-def test_the_level_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
-    file = write(tmp_path / "rows.jsonl", rows_of(excess=0.2))
-    _, usual, _ = semcal("monitor", file, "--risk", 0.2)
-    _, strict, _ = semcal("monitor", file, "--risk", 0.2, "--alpha", 0.0001)
-    assert all(late["alarm_at"] > soon["alarm_at"] for late, soon in zip(strict, usual))
-    assert all(one["notice_at"] < one["alarm_at"] for one in usual)
 
 
 def test_a_log_says_what_its_labels_say_in_order_of_their_arrival(tmp_path: Path) -> None:
@@ -186,23 +172,6 @@ def test_a_label_counts_from_another_log_than_its_reply_and_once_for_equals_of_a
     assert semcal("monitor", first, second, labels)[1][0]["labels"] == 2
 
 
-def test_of_several_files_each_must_be_a_log(tmp_path: Path) -> None:
-    log = log_of(tmp_path / "log.sqlite", rows_of(3))
-    rows = write(tmp_path / "rows.jsonl", rows_of(3))
-    code, _, said = semcal("monitor", log, rows)
-    assert (code, rows in said) == (1, True)
-
-
-def test_of_equal_answers_to_equal_questions_one_label_counts(tmp_path: Path) -> None:
-    rows = [row | {"question": row["id"], "answer": "yes"} for row in rows_of(60, excess=0.2)]
-    again = [row | {"id": f"{row['id']} again", "answer": row["answer"]} for row in rows]
-    once = semcal("monitor", write(tmp_path / "once.jsonl", rows), "--risk", 0.2)[1]
-    assert semcal("monitor", write(tmp_path / "twice.jsonl", rows + again), "--risk", 0.2)[1] == once
-    others = [row | {"answer": "no"} for row in again]
-    other = semcal("monitor", write(tmp_path / "others.jsonl", rows + others), "--risk", 0.2)[1]
-    assert [line["labels"] for line in other] == [2 * line["labels"] for line in once]
-
-
 def test_labels_are_listed_and_struck(tmp_path: Path) -> None:
     rows = rows_of(12)
     log = log_of(tmp_path / "log.sqlite", rows)
@@ -248,6 +217,9 @@ def test_a_log_of_another_version_or_program_is_refused_as_it_is(tmp_path: Path)
     with closing(sqlite3.connect(tmp_path / "prices.sqlite")) as database:
         database.execute("CREATE TABLE prices (price REAL)")
     whole = log_of(tmp_path / "whole.sqlite", rows_of(20))
+    rows = write(tmp_path / "rows.jsonl", rows_of(3))
+    assert rows in semcal("monitor", whole, rows)[2]  # several files are logs
+    assert semcal("monitor", whole, "--columns", "correct=right")[0] == 2
     before = contents(tmp_path)
     for name, words in (
         ("log.sqlite", "layout 0"),
@@ -280,15 +252,6 @@ def test_with_a_calibration_its_promise_holds_and_questions_are_watched(tmp_path
     assert (questions["watch"], questions["warning"], questions["replies"]) == ("questions", True, 200)
 
 
-def test_other_questions_alone_are_no_alarm(tmp_path: Path) -> None:
-    rows = [row | {"correct": None, "confidence": 0.8} for row in rows_of(60)]
-    code, lines, _ = semcal(
-        "monitor", write(tmp_path / "rows.jsonl", rows), "--calibration", "atlas", "--risk", 0.1
-    )
-    assert (code, lines[2]["warning"], lines[0]["labels"]) == (0, True, 0)
-    assert lines[0]["e_value"] == pytest.approx(1)
-
-
 def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path) -> None:
     rows = [row | {"correct": False, "abstained": False} for row in rows_of(30)]
     for threshold, labels in ((0.56, 30), (0.4, 0)):
@@ -298,9 +261,12 @@ def test_a_log_is_held_against_the_risk_of_each_replys_threshold(tmp_path: Path)
         assert semcal("monitor", log, "--calibration", "atlas")[1][0]["labels"] == labels
 
 
-def test_without_a_risk_it_says_that_none_is_watched(tmp_path: Path) -> None:
-    _, lines, stderr = semcal("monitor", write(tmp_path / "rows.jsonl", rows_of(20)))
+def test_without_a_risk_it_says_that_none_is_watched_and_the_level_can_be_chosen(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", rows_of(excess=0.2))
+    _, lines, stderr = semcal("monitor", file)
     assert [line["watch"] for line in lines] == ["calibration"]
+    assert lines[0]["notice_at"] < lines[0]["alarm_at"]
+    assert semcal("monitor", file, "--alpha", 0.0001)[1][0]["alarm_at"] > lines[0]["alarm_at"]
     assert "monitor: the risk is not watched" in stderr
 
 
@@ -316,12 +282,6 @@ def test_rows_come_from_standard_input_and_under_other_names() -> None:
     code, lines, stderr = semcal("monitor", "-", stdin=text)
     assert (code, lines[0]["labels"]) == (1, 0)
     assert "--columns confidence=" in stderr
-
-
-def test_columns_are_for_rows_and_not_for_a_log(tmp_path: Path) -> None:
-    log = log_of(tmp_path / "log.sqlite", rows_of(3))
-    code, _, stderr = semcal("monitor", log, "--columns", "correct=right")
-    assert (code, "--columns" in stderr) == (2, True)
 
 
 def page_of(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> str:

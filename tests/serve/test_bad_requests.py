@@ -13,7 +13,7 @@ from semcal.reply_log import ReplyLog
 from semcal.serve.requests import CHAT, CHECK, LABELS
 from tests.serve.serving import WROTE, Running, running, uq_of
 
-LIMITS = {"max_characters": 500}
+LIMITS, JSON = {"max_characters": 500}, "application/json"
 USER, ASSISTANT = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
 #: A body without these keys is a question or a check that is answered.
 GOOD = {CHAT: {"model": "fake", "messages": [USER | {"content": WROTE}]}, CHECK: {"question": WROTE}}
@@ -82,18 +82,27 @@ def test_a_request_that_cannot_be_answered_is_refused_by_its_key_and_changes_not
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "code"),
+    ("content", "kind", "status", "code"),
     [
-        ("{", 400, "invalid_json"),
-        ("[" * 100_000, 400, "invalid_json"),
-        (r'{"model": "fake", "messages": [{"role": "user", "content": "\ud800"}]}', 400, "invalid_request"),
-        (f"[{'[],' * 300_000}[]]", 400, "invalid_request"),
+        (b"{}", "text/plain", 415, "unsupported_media_type"),
+        (b" " * 10**6 + b" ", JSON, 413, "body_too_large"),
+        ([b" " * 10**5] * 11, JSON, 413, "body_too_large"),  # in pieces, without a length
+        ("{", JSON, 400, "invalid_json"),
+        ("[" * 100_000, JSON, 400, "invalid_json"),
+        ('{"model": "fake", "messages": [], "top_p": NaN}', JSON, 400, "invalid_request"),
+        (
+            r'{"model": "fake", "messages": [{"role": "user", "content": "\ud800"}]}',
+            JSON,
+            400,
+            "invalid_request",
+        ),
+        (f"[{'[],' * 300_000}[]]", JSON, 400, "invalid_request"),
     ],
 )
-def test_a_body_that_is_no_json_no_text_or_a_list_of_lists_is_refused(
-    content: str, status: int, code: str, servers: tuple[Running, Running, str]
+def test_a_body_that_is_no_json_no_text_or_too_large_is_refused(
+    content: Any, kind: str, status: int, code: str, servers: tuple[Running, Running, str]
 ) -> None:
-    headers = {"content-type": "application/json"}
+    headers = {"content-type": kind}
     reply = httpx.post(f"{servers[0].url}{CHAT}", content=content, headers=headers, timeout=30)
     assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
     assert servers[0].chat(WROTE).status_code == 200

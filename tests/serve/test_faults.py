@@ -62,26 +62,21 @@ def test_a_model_server_that_goes_and_comes_back_is_asked_again_at_once() -> Non
                 assert server.get("/ready").status_code == 200  # it lists its models all the while
 
 
-def test_a_model_server_is_not_asked_whether_it_answers_at_each_probe_of_readiness() -> None:
+def test_model_servers_that_are_gone_are_named_at_the_next_probe_and_a_fallback_is_not_needed() -> None:
     with FakeServer(log_probs="scaled") as backend, running(served(backend)) as server:
-        server.service.servers.fresh_for = 3600.0
-        assert server.get("/ready").json()["status"] == "ready"
-        with FakeServer(log_probs="scaled") as other:
-            unused = other.url
-        (client,) = server.service.servers.clients.values()
-        client.endpoint = Endpoint(unused)  # where nobody answers any more
-        assert server.get("/ready").status_code == 200
-        server.service.servers.fresh_for = 0.0
-        assert server.get("/ready").json()["status"] == "failed"
-
-
-def test_a_fallback_that_is_gone_is_named_and_the_service_is_ready() -> None:
-    with FakeServer(log_probs="scaled") as backend, running(served(backend)) as server:
-        servers = ModelServers({"model": server.service.primary.uq, "fallback": server.service.primary.uq})
-        servers.clients["fallback"].endpoint = Endpoint("http://127.0.0.1:9/v1")
-        server.service.servers = servers
-        ready = server.get("/ready")
-        assert (ready.status_code, ready.json()["missing"]) == (200, ["fallback"])
+        server.service.servers = servers = ModelServers(
+            dict.fromkeys(("model", "fallback"), server.service.primary.uq)
+        )
+        for gone, fresh_for, missing in (
+            ("fallback", 3600.0, ["fallback"]),
+            ("model", 3600.0, ["fallback"]),  # not asked again
+            ("model", 0.0, ["model", "fallback"]),
+        ):
+            servers.clients[gone].endpoint = Endpoint("http://127.0.0.1:9/v1")
+            servers.fresh_for = fresh_for
+            ready = server.get("/ready")
+            assert ready.json()["missing"] == missing
+            assert ready.status_code == (503 if "model" in missing else 200)
 
 
 def test_a_slow_model_server_is_given_up_after_the_time_of_a_request() -> None:

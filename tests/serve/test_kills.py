@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +34,12 @@ class Told:
     replies: set[str] = field(default_factory=set)
     labels: set[str] = field(default_factory=set)
 
-    def ask(self, url: str, model: str, rng: Random, questions: Sequence[str]) -> None:
+    def ask(self, url: str, rng: Random) -> None:
         """Ask, in streams or not, and label, until the server is gone."""
         with httpx.Client(base_url=url, timeout=60) as client:
             while True:
-                messages = [{"role": "user", "content": rng.choice(questions)}]
-                body = {"model": model, "messages": messages, "stream": rng.random() < 0.3}
+                messages = [{"role": "user", "content": rng.choice([*TABLE])}]
+                body = {"model": "fake", "messages": messages, "stream": rng.random() < 0.3}
                 try:
                     reply = self._asked(client, body)
                     if rng.random() < 0.5:
@@ -68,9 +68,9 @@ class Told:
 
 
 @contextmanager
-def forking(model: str, log: Path, said: Path) -> Iterator[subprocess.Popen[str]]:
+def forking(log: Path, said: Path) -> Iterator[subprocess.Popen[str]]:
     """What starts servers; see `tests.serve.forking`."""
-    command = [sys.executable, "-m", "tests.serve.forking", model, str(log), str(said)]
+    command = [sys.executable, "-m", "tests.serve.forking", str(log), str(said)]
     pipes: dict[str, int] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as popen:
         try:
@@ -92,23 +92,16 @@ def started(popen: subprocess.Popen[str], said: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("model", "kills"),
-    [
-        ("fake", FEW_KILLS),
-        pytest.param("atlas", KILLS, marks=[pytest.mark.slow, pytest.mark.serve]),
-    ],
+    "kills", [FEW_KILLS, pytest.param(KILLS, marks=[pytest.mark.slow, pytest.mark.serve])]
 )
-def test_a_killed_server_has_logged_what_it_told_and_its_log_is_whole(
-    model: str, kills: int, tmp_path: Path
-) -> None:
+def test_a_killed_server_has_logged_what_it_told_and_its_log_is_whole(kills: int, tmp_path: Path) -> None:
     log, said, told, start = tmp_path / "log.sqlite", tmp_path / "said.txt", Told(), time.monotonic()
-    questions = [*TABLE] if model == "fake" else [f"Who wrote book {number}?" for number in range(1000)]
-    with forking(model, log, said) as popen:
+    with forking(log, said) as popen:
         for kill in range(kills):
             rng = Random(kill)
             pid, url = started(popen, said)
             threads = [
-                threading.Thread(target=told.ask, args=(url, model, Random(f"{kill} {client}"), questions))
+                threading.Thread(target=told.ask, args=(url, Random(f"{kill} {client}")))
                 for client in range(CLIENTS)
             ]
             for thread in threads:

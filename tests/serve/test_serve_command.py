@@ -122,7 +122,7 @@ def test_answers_and_probabilities_are_those_of_ask_and_sigterm_ends_it_well(
         assert kept.reply(reply.json()["id"]).probability == reply.json()["semcal"]["confidence"]
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert [line["status"] for line in lines] == [200] * (len(answers) + 1)
-    assert said.splitlines()[-1].startswith("serve: stopped; ")
+    assert said.splitlines()[-1] == "serve: stopped"
     assert not [text for text in answers if text in said]
 
 
@@ -140,10 +140,7 @@ def test_five_hundred_answers_are_those_of_ask(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("--model", "atlas"), "--calibration"),
-        (("--host", "0.0.0.0"), "SEMCAL_SERVE_KEYS"),
-        (("--abstain", "refuse"), "did you mean 'refusal'"),
         (("--model", "atlas", "--calibration", "nowhere"), "nowhere"),
-        (("--config", "none.yaml"), "cannot be read"),
         (("--audit", "0.5"), "--audit requires"),
         (("--host", "203.0.113.1", "--keys", "keys"), "cannot listen"),
     ],
@@ -156,14 +153,6 @@ def test_wrong_options_end_it_before_it_listens(
     (tmp_path / "keys").write_text("a-key-of-sixteen-letters\n")
     code, _, said = semcal("serve", "--port", 0, *arguments)
     assert (code, words in said) == (2, True), said
-
-
-def test_a_port_in_use_is_said(tmp_path: Path) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, _, said = semcal("serve", "--port", taken.getsockname()[1])
-    assert (code, "--port" in said) == (2, True)
 
 
 def test_without_the_extra_it_is_named() -> None:

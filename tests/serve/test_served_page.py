@@ -184,16 +184,6 @@ def test_the_page_asks_for_the_key_and_abstains_during_an_alarm(browser: Page, t
         assert browser.do("document.cookie + localStorage.length") == "0"
 
 
-def test_the_page_of_a_calibration_of_given_answers_checks_them(browser: Page) -> None:
-    with running(uq_of_labelled(answer_kind="given")) as server:
-        opened(browser, server)
-        browser.do("document.querySelector('#given-text').value = 'Bo Tarn'")
-        said = asked(browser, WROTE)
-    assert "Bo Tarn" in said
-    assert "Does not pass" in said
-    assert browser.problems == []
-
-
 def test_the_page_shows_a_document_with_the_least_probable_fields_first(
     browser: Page, tmp_path: Path
 ) -> None:

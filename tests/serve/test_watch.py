@@ -17,7 +17,6 @@ from benchmarks.monitor import with_labels
 from semcal.calibration.calibration import Calibration, Threshold
 from semcal.calibration.watch import ALPHA, COMPARED, PromiseWatch
 from semcal.cli.monitor import take_rows
-from semcal.errors import UsageError
 from semcal.metrics import sequential
 from semcal.metrics.probability_maps import MapCandidate
 from semcal.metrics.sequential import ABOVE, BOTH, NOTICE, EProcess, SequentialTest
@@ -131,18 +130,6 @@ def test_at_the_promised_risk_few_streams_raise_an_alarm_and_at_twice_of_it_near
     assert len(alarms[0.1]) <= MOST_ALARMS
     assert len(alarms[0.2]) > 0.95 * STREAMS
     assert np.median(alarms[0.2]) <= 140
-
-
-def test_a_band_that_is_off_is_seen_though_the_mean_is_right() -> None:
-    rng = np.random.default_rng(9)
-    watch = PromiseWatch.of()
-    p = rng.uniform(0.6, 1, 2000)
-    right = rng.random(2000) < np.where(p >= 0.8, p - 0.15, p + 0.15)
-    watch.update(*map(reply_of, right.tolist(), p.tolist()))
-    test = watch.tests["calibration"]
-    assert test.alarm
-    strongest = max(test.groups, key=lambda name: test.groups[name].log_e)
-    assert strongest in ("0.6 to 0.8", "0.8 to 1")
 
 
 # ---- Comparisons with the labels of a calibration
@@ -271,13 +258,6 @@ def test_without_answered_replies_the_risk_stays_as_it_was() -> None:
     assert (watch.tests["risk"].n, watch.tests["calibration"].n) == (1, 100)
 
 
-def test_a_watch_that_has_seen_nothing_has_e_values_of_one_and_no_alarm() -> None:
-    watch = PromiseWatch.of(ATLAS)
-    assert list(watch.tests) == ["risk", "calibration", "questions"]
-    assert [test.e_value for test in watch.tests.values()] == pytest.approx([1, 1, 1])
-    assert not watch.alarm
-
-
 def test_a_reply_counts_for_the_risk_that_its_threshold_promises() -> None:
     limits = [Threshold(t, risk, 0.05, 100, 50, 1, risk) for t, risk in ((0.8, 0.1), (0.6, 0.3))]
     banded = replace(ATLAS, thresholds=tuple(limits), threshold=limits[1])
@@ -303,12 +283,6 @@ def test_a_calibration_without_a_threshold_has_no_risk_to_watch() -> None:
     assert list(PromiseWatch.of(replace(ATLAS, threshold=None)).tests) == ["calibration", "questions"]
     unproven = replace(ATLAS.threshold, threshold=None)
     assert "risk" not in PromiseWatch.of(replace(ATLAS, threshold=unproven)).tests
-
-
-@pytest.mark.parametrize("settings", [{"risk": 0.0}, {"alpha": 1}, {"risk": math.nan}])
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=next(iter(settings))):
-        PromiseWatch.of(**settings)
 
 
 # ---- Questions

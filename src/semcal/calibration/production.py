@@ -135,12 +135,11 @@ def labels_for(
     threshold: bool = True,
     alone: bool = False,
 ) -> ProductionLabels:
-    """Choose the labels of replies from which their calibration is learned again.
+    """Choose the labels of replies from which their calibration is learned again, as above.
 
-    With `threshold`, audited replies that `is_apart` selects are held out for it, and count as wrong without
-    a label. No reply is held out if fewer than `ENOUGH` are labeled; nor if another calibration answered in
-    between, since questions with abstained answers are then missing.
-    `alone` sets the threshold on these labels only. InputError, which calls the logs `name`, without a label.
+    With `threshold`, some are held out for it, unless another calibration answered in between: questions with
+    abstained answers are then missing. `alone` sets the threshold on these labels only. InputError, which
+    calls the logs `name`, without a label.
     """
     left_out, subjects = Counter[str](), defaultdict[str | int, list[LoggedReply]](list)
     reasons = list(_reasons(calibration, replies))

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from semcal.arrays import as_option
 from semcal.calibration.calibration import DECIMALS, Calibration
 from semcal.calibration.fields import FieldCalibration
 from semcal.metrics.sequential import ABOVE, BOTH, OF_P_VALUES, EProcess, LabelComparison, SequentialTest
@@ -96,8 +95,6 @@ class PromiseWatch:
         calibrations, each learned from the one before, the k-th has the level α 6/(π² k²) from k = 2 on, so
         that all after the first raise a false alarm with probability 0.4 α at most.
         """
-        for name, share in (("alpha", alpha), ("risk", 0.5 if risk is None else risk)):
-            as_option(share, name, "a number between 0 and 1, such as 0.05", low=0, high=1)
         risks: dict[float, float] = {}
         p = correct = np.empty(0)  # probabilities of labeled answers by the map, and their correctness
         if calibration is not None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from typer import Option
 
@@ -18,7 +18,6 @@ from semcal.cli.ask import promise
 from semcal.cli.config_file import setting
 from semcal.cli.console import info, is_quiet
 from semcal.errors import UsageError, naming_extra
-from semcal.models.equivalence import names_a_server
 from semcal.reply_log import ReplyLog
 
 if TYPE_CHECKING:
@@ -141,8 +140,7 @@ def command(options: ServeOptions, server: opt.ServerOptions) -> int:
         info(f"serve: {' and '.join(service.models)} at {url}/v1; a page to try it at {url}/")
         web_server = HttpServer(service)
         web_server.answer(bound)
-    given_up = f"{service.n_given_up} requests got no answer"
-    info(f"serve: stopped; {given_up if service.n_given_up else 'all requests are answered'}")
+    info("serve: stopped")
     sys.stderr.flush()
     os._exit(0)  # without waiting for a pass that no client waits for
 
@@ -180,8 +178,6 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
             "`semcal calibrate LABELED --model MODEL --out DIR` for the calibration."
         )
     log, watch = _log(options, calibration)
-    own = ("few_shot", "system", "template", "max_new_tokens")
-    prompt = {name: getattr(options, name) for name in own}
     uq: AnswerSource
     if not isinstance(calibration, Calibration):
         uq, lines = _of_documents(options, server, calibration), [one for _, one in calibration.promises]
@@ -190,7 +186,7 @@ def _service(options: ServeOptions, server: opt.ServerOptions, settings: ServeSe
         if score is not None:
             uq = cast("SemanticUQ", ScoreSource(calibration))
         else:
-            uq = _with_calibration(options, server, calibration, options.fallback, **prompt)
+            uq = _with_calibration(options, server, calibration)
     for line in lines:
         info(f"serve: {line}")
     model = opt.ATLAS if options.model == opt.ATLAS else uq.model.name
@@ -256,23 +252,20 @@ def _with_calibration(
     options: ServeOptions,
     server: opt.ServerOptions,
     calibration: Calibration,
-    other: str | None,
-    **prompt: Any,
 ) -> SemanticUQ:
-    """Return the model of the options with the settings of a calibration, without those for the `other`."""
+    """Return the model of the options with the settings of a calibration."""
     from semcal.calibration.compatibility import equivalence_of
     from semcal.uncertainty import SemanticUQ
 
-    is_served = options.model is not None and names_a_server(options.model)
-    others = () if is_served or other is None else (other,)  # one host only, because a key is for one host
     equivalence = str(equivalence_of(calibration, options.equivalence))
-    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server, *others)
+    models = opt.ModelOptions.of(replace(options, equivalence=equivalence), server)
     # A small model waits for its threads more than it computes, but for the second one while others are
     # answered; the fallback may be large.
     n_threads = max(2, opt.choose_workers(None, "serve", models, blocks=1).n_threads)
     state = models() if options.fallback else opt.load_with_threads(models, n_threads)
-    prompt |= {"seed": options.seed, "force": options.force}
-    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **prompt)
+    given = ("few_shot", "system", "template", "max_new_tokens", "seed", "force")
+    settings = {name: getattr(options, name) for name in given}
+    return SemanticUQ(state.model, calibration=calibration, equivalence=state.equivalence, **settings)
 
 
 def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | None:
@@ -283,7 +276,7 @@ def _fallback(options: ServeOptions, server: opt.ServerOptions) -> SemanticUQ | 
         raise UsageError("--fallback and --fallback-calibration require each other; pass both")
     calibration = opt.open_calibration(options.fallback_calibration)
     second = replace(options, model=options.fallback, equivalence=None)
-    return _with_calibration(second, server, calibration, options.model)
+    return _with_calibration(second, server, calibration)
 
 
 @contextmanager

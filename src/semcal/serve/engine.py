@@ -131,13 +131,10 @@ class Asker:
     def outcomes(self, jobs: Sequence[AnswerJob]) -> dict[str, AnswerOutcome | Exception]:
         """Return the answers to distinct questions of one kind by id, or the reason for a missing answer."""
         if self._uq.calibration is not None and self._uq.calibration.score is not None:
-            scored = [scored_row(Row({"id": "", **(job.samples or {})})) for job in jobs]
-            answers = scored_answers(scored, self._uq.calibration)
-            form = form_by(self._uq.equivalence)
-            return {
-                job.question.id: AnswerOutcome(answer, form(answer.text or ""), 0, 0, 0.0, None, 0)
-                for job, answer in zip(jobs, answers)
-            }
+            (job,) = jobs  # jobs with samples, or a row with a score, share no pass
+            row = scored_row(Row({"id": "", **(job.samples or {})}))
+            (answer,) = scored_answers([row], self._uq.calibration)
+            return {job.question.id: AnswerOutcome(answer, self._form(answer), 0, 0, 0.0, None, 0)}
         is_given = jobs[0].samples is not None
         usage = None if self._client is None or is_given else self._client.usage
         start, before, n_others = time.monotonic(), copy.copy(usage), self._n_others

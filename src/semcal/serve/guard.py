@@ -63,9 +63,6 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reject invalid requests, and pass others on with an id."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         start, headers = time.monotonic(), dict(Headers(scope=scope).items())
         client_id = headers.get("x-request-id", "")
         request_id = client_id if _ID.fullmatch(client_id) else uuid.uuid4().hex
@@ -117,8 +114,8 @@ class Guard:
         if keys and path not in OPEN and scope["method"] != "OPTIONS":
             scheme, _, key = headers.get("authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not admits(keys, key.strip()):
-                kind = "a key for labels" if is_label else "a key"
-                reason = f"this path requires {kind} of this server; send it as 'Authorization: Bearer KEY'"
+                kind = "key for labels" if is_label else "key"
+                reason = f"this path requires a {kind}; send it as 'Authorization: Bearer KEY'"
                 raise ApiError(401, reason, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
             scope["state"]["key"] = hashed(key.strip())[:KEY_DIGITS]
         host = _PORT.sub("", headers.get("host", "localhost")).strip("[]")
@@ -130,9 +127,6 @@ class Guard:
             if kind != "application/json":
                 reason = f"send JSON, with the header content-type: application/json, not {kind[:60]!r}"
                 raise ApiError(415, reason, code="unsupported_media_type")
-            length = headers.get("content-length", "0")
-            if length.isdecimal() and int(length[:20]) > self.settings.max_body:
-                raise _too_large(self.settings)
 
 
 def _limited(receive: Receive, settings: ServeSettings, start: float) -> Receive:
@@ -151,12 +145,8 @@ def _limited(receive: Receive, settings: ServeSettings, start: float) -> Receive
         is_read = not message.get("more_body", False)
         size += len(message.get("body", b""))
         if size > settings.max_body:
-            raise _too_large(settings)
+            reason = f"the body is larger than {settings.max_body} bytes; shorten the messages"
+            raise ApiError(413, reason, code="body_too_large")
         return message
 
     return limited
-
-
-def _too_large(settings: ServeSettings) -> ApiError:
-    reason = f"the body is larger than {settings.max_body} bytes; shorten the messages"
-    return ApiError(413, reason, code="body_too_large")

@@ -55,13 +55,7 @@ class LabelTaker:
         if time.monotonic() - self._last_read >= READ_EVERY:
             self._last_read = time.monotonic()
             with suppress(RuntimeError):  # the service ends
-                self._thread.submit(self._read_new)
-
-    def _read_new(self) -> None:
-        try:
-            self._tell_watch()
-        except StoreError as error:
-            note("log", fault=str(error))
+                self._thread.submit(self._tell_watch)  # a failure of the log is noted when it is written
 
     def _tell_watch(self) -> None:
         if self.log is not None and self.watch is not None:

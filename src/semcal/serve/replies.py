@@ -225,7 +225,6 @@ class Completion(_Content):
     object: Literal["chat.completion"]
     created: int
     model: str  # as the request named it
-    system_fingerprint: str
     choices: list[Choice]
     usage: TokenUsage
     semcal: AnswerPart
@@ -238,7 +237,6 @@ class Completion(_Content):
             object="chat.completion",
             created=int(time.time()),
             model=model,
-            system_fingerprint=f"semcal-{answered.calibration}",
             choices=[Choice(index=0, message=message, finish_reason=message.end, logprobs=None)],
             usage=TokenUsage.of(answered),
             semcal=semcal,

@@ -353,9 +353,8 @@ class Coverage:
         found = [band for band in bands if risk is not None and abs(band.risk_limit - risk) <= _CLOSE]
         if risk is None or found:
             return found[0] if found else None
-        certified = ", ".join(f"{band.risk_limit:g}" for band in bands)
-        remedy = f"the certified ones are {certified}" if bands else "calibrate with --risk"
-        reason = f"the calibration has no threshold for the risk {risk:g}; {remedy}"
+        certified = ", ".join(f"{band.risk_limit:g}" for band in bands) or "none"
+        reason = f"the calibration has no threshold for the risk {risk:g}; send a certified one: {certified}"
         raise ApiError(400, reason, code="unknown_risk", param="semcal.risk")
 
 
@@ -363,12 +362,10 @@ def check_schema(request: ChatRequest, schema: Schema) -> None:
     """Raise ApiError unless a request asks for a document with this schema, as its format or of a tool."""
     tool, form = request.tool, request.response_format or {"type": "text"}
     param = "response_format" if tool is None else "tools"
-    if tool is not None and form != {"type": "text"}:
-        reason = "'response_format' and 'tools' both ask for a document; omit one"
-        raise ApiError(400, reason, param="response_format")
     holder = form.get("json_schema") if tool is None else tool
-    if not isinstance(holder, dict) or (tool is None and form.get("type") != "json_schema"):
-        expected = "{'type': 'json_schema', 'json_schema': {'name': …, 'schema': …}}"
+    is_valid = form.get("type") == "json_schema" if tool is None else form == {"type": "text"}
+    if not is_valid or not isinstance(holder, dict):
+        expected = "{'type': 'json_schema', 'json_schema': {'name': …, 'schema': …}}, or absent with 'tools'"
         reason = f"the calibration is of documents, so response_format must be {expected}"
         raise ApiError(400, f"{reason}, got {shown(form)}; send the schema", param="response_format")
     try:

@@ -139,11 +139,6 @@ class Waiting:
     limit: float  # seconds
     start: float = field(default_factory=time.monotonic)
 
-    @property
-    def left(self) -> float:
-        """The seconds until the deadline, 0 after it."""
-        return max(0.0, self.start + self.limit - time.monotonic())
-
 
 class Service:
     """A model with its calibration that answers requests.
@@ -182,7 +177,6 @@ class Service:
         self.servers = ModelServers({"model": uq} | ({} if fallback is None else {"fallback": fallback}))
         self.labels = LabelTaker(log, watch, self.primary)
         self.draining = False
-        self.n_given_up = 0  # number of requests without an answer after an immediate stop
         self.is_log_failing = False
         self._unobserved = list[float]()  # probabilities of replies that the watch has not seen
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="semcal-log")
@@ -379,11 +373,7 @@ class Service:
             raise ApiError(400, error.reason) from error
         except (InputError, UsageError) as error:
             raise ApiError(400, str(error)) from error
-        except BudgetError as error:
-            note_failure("backend", error)
-            reason = "the budget of this server is spent; its operator can raise the limit"
-            raise ApiError(503, reason, code="budget_spent") from error
-        except (ServerError, ModelError) as error:
+        except (BudgetError, ServerError, ModelError) as error:
             note_failure("backend", error)
             reason = "the model server did not answer, and the log has its error; try again later"
             raise ApiError(502, reason, code="backend_failed") from error
@@ -397,15 +387,13 @@ class Service:
         result.add_done_callback(lambda done: done.cancelled() or done.exception())  # without a waiting task
         either: set[asyncio.Future[Any]] = {result, leaving}
         try:
-            await asyncio.wait(either, timeout=waiting.left, return_when=asyncio.FIRST_COMPLETED)
+            left = max(0.0, waiting.start + waiting.limit - time.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if result.done():
                 return result.result()
             if leaving.done():
                 raise ApiError(CLIENT_GONE, "the client is gone", code="cancelled")
             raise ApiError(504, f"no answer within {waiting.limit:g} s; try again later", code="timeout")
-        except asyncio.CancelledError:
-            self.n_given_up += 1
-            raise
         finally:
             leaving.cancel()
 
