@@ -48,14 +48,3 @@ def test_each_finished_block_is_reported_up_to_the_planned_number(tmp_path: Path
         executor = SerialExecutor(mills.state_of(tmp_path / "run"))
         Grid(mills.settings(tmp_path, *mills.SMALL), tmp_path / "run", executor, progress).run()
     assert told == [*range(1, totals[0] + 1)] * 2
-
-
-def test_what_can_be_done_while_the_first_job_of_a_model_starts_is_done_then(tmp_path: Path) -> None:
-    told: list[str] = []
-    executor = SerialExecutor(mills.state_of(tmp_path / "run"))
-    settings = mills.settings(tmp_path, "methods=[Base]", "sampling.counts=[]")
-    grid = Grid(
-        settings, tmp_path / "run", executor, mills.silent, while_starting=lambda: told.append("called")
-    )
-    grid.run()
-    assert told == ["called"] * len(settings.models)

@@ -207,11 +207,6 @@ def open_grid(
         problems.flush()  # after the data are read, before the work
         return progress(label, total)
 
-    def import_report() -> None:
-        """Import the modules of the report while this process waits, which saves 2 s at the end."""
-        with clock.stage("start"):
-            import semcal.experiment.report.build  # noqa: F401
-
     with _executor(settings, folder, options, ray) as (executor, state):
         clock.add({"start": time.process_time()})
         grid = Grid(
@@ -221,7 +216,6 @@ def open_grid(
             show_progress,
             on_problem=report_problem,
             clock=clock,
-            while_starting=import_report,
         )
         try:
             yield grid

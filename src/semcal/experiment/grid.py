@@ -634,7 +634,6 @@ class Grid:
     progress: ProgressFactory
     on_problem: Callable[[Problem], None] = lambda _: None  # called with each problem
     clock: Clock = field(default_factory=Clock)
-    while_starting: Callable[[], object] = lambda: None  # called while the first job waits for its worker
 
     def run(self) -> list[Problem]:
         """Do the remaining work; return the rejected rows of the data and the rejected questions.
@@ -741,7 +740,6 @@ class Grid:
         asking = {parts.name: parts.asking for parts in sets}
         stage = Stage((IdentifyStep(asking),), models=(model, self.settings.equivalence))
         identified = self.executor.submit(StageJob(stage, ()), stage="identify")
-        self.while_starting()
         (row,) = identified.result().rows
         identities, store = Identities(**row), Store(self.folder)
         gone = self.settings.left_out(model)
