@@ -5,6 +5,7 @@ A color means one method and a marker means one measure in all figures.
 
 from __future__ import annotations
 
+import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,13 +142,22 @@ def legend_above(figure: Figure, axes: Axes) -> None:
 # ---- Text that fits --------------------------------------------------------------------------------------
 
 
+#: Control characters except white space, marks that change the direction of text, and lone surrogates.
+UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown_text(text: str) -> str:
+    """Return a text for figures and the page, with � for each character that cannot be shown."""
+    return UNSHOWN.sub("�", text)
+
+
 def shortened(text: str, width: int) -> str:
     """Return one line of at most `width` characters.
 
     >>> shortened("the town of Gri", 12), shortened("", 12)
     ('the town of…', '(empty)')
     """
-    line = " ".join(text.split()) or "(empty)"
+    line = " ".join(shown_text(text).split()) or "(empty)"
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
@@ -159,7 +169,7 @@ def wrapped(text: str, width: int) -> list[str]:
     """
     return [
         part
-        for line in text.split("\n")
+        for line in shown_text(text).split("\n")
         for part in textwrap.wrap(line, width, drop_whitespace=True, replace_whitespace=False) or [""]
     ]
 

@@ -91,9 +91,8 @@ def test_what_cannot_be_timed_says_why(tmp_path: Path) -> None:
     assert forecast(server).timing.startswith("not measured")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:9", "LOCALHOST", "[::1]:9", "127.3.2.1"])
-def test_a_server_of_this_machine_charges_nothing_and_is_timed(tmp_path: Path, host: str) -> None:
-    settings = mills.settings(tmp_path, f"models=[{{name: s, path: 'openai:http://{host}/v1#x'}}]")
+def test_a_server_of_this_machine_charges_nothing_and_is_timed(tmp_path: Path) -> None:
+    settings = mills.settings(tmp_path, "models=[{name: s, path: 'openai:http://127.0.0.1:9/v1#x'}]")
     state = GridState(tmp_path, mills.model_of, lambda _: pytest.fail("no equivalence is needed"))
     plan = forecast(settings, lambda: state)
     assert plan.seconds is not None

@@ -217,17 +217,17 @@ def test_the_schematic_has_the_statistics_and_distributions_of_its_question(run:
 @pytest.mark.filterwarnings("error")
 def test_prompts_are_set_line_by_line_with_letters_that_the_font_lacks(tmp_path: Path) -> None:
     entries = [
-        {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中 $x_1$\n\nbook: {book}"}
+        {"model": "a", "dataset": "d", "open_book": book, "prompt": f"<s>中\ud800 $x_1$\n\nbook: {book}"}
         for book in (True, False)
     ]
     figure = prompt_figure(of(), entries)
     assert [text.get_text() for text in figure.texts] == [
         "(a) closed book, d",
-        "<s>中 $x_1$",
+        "<s>中� $x_1$",
         "",
         "book: False",
         "(b) open book, d",
-        "<s>中 $x_1$",
+        "<s>中� $x_1$",
         "",
         "book: True",
     ]

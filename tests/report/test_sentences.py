@@ -56,21 +56,17 @@ def test_one_correct_answer_of_thirty_makes_nothing_better_nor_bold(tmp_path: Pa
             row["confidence"] = dict.fromkeys(row["confidence"], 0.4 if i == 0 else 0.0)
 
     _, results = analysed(tmp_path, once_right, n=30, methods=("Base", "SE", "TS"))
-    of_ts = [row for row in results["analyses"]["confidence"] if row["method"] == "TS"]
-    assert {round(30 * row["accuracy"]["mean"]) for row in of_ts} == {1}
-    assert {row["auroc"]["mean"] for row in of_ts} == {1.0}
     assert {row["better"] for row in results["analyses"]["paired"] if row["quantity"] != "SE_vanilla"} == {
         None
     }
     claims = [row["verdict"] for row in results["contrasts"] if " of TS less" in row["contrast"]]
     assert set(claims) == {"too few to say"}
     tables = {table.name: table for table in report_tables(results)}
-    for name in ("03-main-m", "08-brier-m", "09-ace-mcb-m", "10-ace-ece-m"):
-        rows = {row[1].text: row[2:] for row in tables[name].rows}
-        assert not any(cell.best for cell in rows["TS"])
-        assert any(cell.best for cell in rows["Base"] + rows["SE"])
-        assert {cell.sign for cell in rows["TS"]} <= {"‡", "†‡"}
-        assert "‡ fewer than 10 correct or 10 wrong answers" in tables[name].caption
+    rows = {row[1].text: row[2:] for row in tables["03-main-m"].rows}
+    assert not any(cell.best for cell in rows["TS"])
+    assert any(cell.best for cell in rows["Base"] + rows["SE"])
+    assert {cell.sign for cell in rows["TS"]} <= {"‡", "†‡"}
+    assert "‡ fewer than 10 correct or 10 wrong answers" in tables["03-main-m"].caption
     compared = [cell for row in tables["paired-auroc"].rows for cell in row]
     assert not any(cell.best or cell.text.startswith("(") for cell in compared)
     (headline,) = headline_table(results).rows

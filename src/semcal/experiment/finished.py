@@ -6,7 +6,6 @@ Analyses, tables, figures and the page use only `FinishedRun`, so they need no m
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -268,12 +267,6 @@ class FinishedRun:
         if len(rows) != expected:
             raise StoreError(f"{path} holds {len(rows)} questions, expected {expected}: {AGAIN}")
         return rows
-
-    def draws_of(self, model: str, dataset: str, candidate: str, run: int = 0) -> list[int]:
-        """Return the numbers of samples with rows of a candidate and run, ascending."""
-        folder = self.samples_path(model, dataset, candidate, run).parent
-        matches = [re.fullmatch(rf"run{run}(?:\.n(\d+))?\.jsonl", path.name) for path in folder.glob("run*")]
-        return sorted(int(match[1] or self.m) for match in matches if match)
 
 
 def is_grid_run(folder: Path) -> bool:

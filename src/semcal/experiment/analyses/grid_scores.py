@@ -399,13 +399,7 @@ class CellScores:
     def runs_of(self, candidate: str, *, draws: int | None = None, first: int | None = None) -> list[Columns]:
         """Return the columns of all runs with this number of samples, or of the first runs."""
         draws = None if draws == self.run.m else draws
-        cell = (self.model, self.dataset, candidate)
-        numbers = [
-            number
-            for number in range(self.run.runs)
-            if draws is None or self.run.samples_path(*cell, number, draws=draws).exists()
-        ]
-        return [self._read(candidate, number, draws) for number in numbers[:first]]
+        return [self._read(candidate, number, draws) for number in range(self.run.runs)[:first]]
 
     def _read(self, candidate: str, number: int, draws: int | None) -> Columns:
         key = (candidate, number, draws)
@@ -426,28 +420,17 @@ class CellScores:
 
     @cached_property
     def by_draws(self) -> dict[int, PairScores]:
-        """The scores at each number of samples, on the runs that have all; none if there is only m."""
-        names = set(self.chosen().values())
-        numbers = set.intersection(
-            *(set(self.run.draws_of(self.model, self.dataset, name)) for name in names)
-        )
-        if len(numbers) < 2:
-            return {}
-        chosen = {draws: self.chosen(draws=draws) for draws in sorted(numbers)}
-        runs = min(
-            len(self.runs_of(name, draws=draws))
-            for draws, candidates in chosen.items()
-            for name in set(candidates.values())
-        )
+        """The scores in run 0 at each number of samples; none if there is only m."""
+        counts = self.run.settings.counts
         return {
             draws: self.scored(
-                candidates,
+                self.chosen(draws=draws),
                 draws=draws,
-                runs=runs,
+                runs=1,
                 resamples=RESAMPLES_BY_DRAWS,
                 bootstrapped=("ace", "auroc"),
             )
-            for draws, candidates in chosen.items()
+            for draws in (sorted((*counts, self.run.m)) if counts else ())
         }
 
     def scored(

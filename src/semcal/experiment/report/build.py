@@ -77,7 +77,7 @@ from semcal.experiment.report.tables import (
 from semcal.files import dumps, writing
 from semcal.measures import MEASURES
 from semcal.metrics import METRICS
-from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, style
+from semcal.plotting import BAND, INK, OTHER, QUIET, RULE, shown_text, style
 from semcal.recalibration.methods import RECALIBRATORS
 from semcal.text import aligned
 from semcal.workers import Executor, SerialExecutor
@@ -175,8 +175,6 @@ def _with_caption(table: Table) -> str:
 # ---- The page ----------------------------------------------------------------------------------------------
 
 FILES = Path(__file__).with_name("page_files")
-#: Control characters except white space, and marks that change the direction of text.
-UNSHOWN = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def glossary() -> Mapping[str, Mapping[str, str]]:
@@ -409,9 +407,7 @@ def _shown(value: Any) -> Any:
     >>> _shown(" \u202ea\x00")
     ' �a�'
     """
-    if isinstance(value, Markup):
-        return value
-    return UNSHOWN.sub("�", str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return value if isinstance(value, Markup) else shown_text(str(value))
 
 
 def _number_classes(table: Table) -> list[Markup]:
