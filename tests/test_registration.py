@@ -270,22 +270,6 @@ def test_fit_saves_it_and_sample_draws_under_it(questions: str, tmp_path: Path) 
         from_pretrained(out)
 
 
-def test_fit_chooses_from_its_candidates(questions: str, tmp_path: Path) -> None:
-    held_out = [
-        {**row, "id": f"v{i}", "question": f"Who owns barn number {i}?"} for i, row in enumerate(QUESTIONS)
-    ]
-    validation = write(tmp_path / "validation.jsonl", held_out)
-    options = ("--method", "Mixture", "--m", "2", "--max-new-tokens", "2", "--out", tmp_path / "chosen")
-    code, (result,), _ = semcal(
-        "fit", questions, "--model", "atlas", "--select", "--validation", validation, *options
-    )
-    assert code == 0
-    table = (tmp_path / "chosen" / "selection.jsonl").read_text().splitlines()
-    names = {json.loads(line)["candidate"] for line in table}
-    assert names == {"Mixture NLL", *(f"Mixture SS {alpha}" for alpha in (0.1, 0.25, 0.5, 0.75))}
-    assert {row["candidate"] for row in result["chosen"].values()} <= names
-
-
 # All of them in a grid.
 
 

@@ -237,12 +237,6 @@ def test_an_open_book_chat_puts_the_passage_before_the_question():
     ]
 
 
-def test_the_system_message_asks_for_the_bare_answer_with_a_full_stop_and_can_be_left_out():
-    assert "bare answer" in SYSTEM_MESSAGE
-    assert "full stop" in SYSTEM_MESSAGE
-    assert chat("Who?", system=None) == (Turn("user", "Question: Who?"),)
-
-
 def test_examples_without_answers_are_errors():
     with pytest.raises(InputError, match="few-shot example 'd' has no answer"):
         chat("Who?", few_shot=[Question("d", "Why?")])
