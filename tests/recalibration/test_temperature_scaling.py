@@ -73,15 +73,6 @@ def test_gradient_and_curvature_agree_with_autograd_in_float64(loss: str, alpha:
     assert sums.curvature == pytest.approx(curvature.item(), rel=1e-10)
 
 
-@pytest.mark.parametrize("truth", [0.5, 4.0])
-def test_the_temperature_that_drew_the_labels_is_recovered(truth: float) -> None:
-    found = [
-        TemperatureScaling().fit(*draws(seed, n=2000, temperature=truth)).temperature_ for seed in range(12)
-    ]
-    error = np.std(found, ddof=1)
-    assert abs(np.mean(found) - truth) < 4 * error / math.sqrt(len(found))
-
-
 @settings(max_examples=40, deadline=None)
 @given(scale=st.floats(0.2, 5), shift=st.floats(-50, 50), seed=st.integers(0, 99))
 def test_scaling_the_logits_scales_the_temperature_and_a_shift_changes_nothing(
