@@ -24,8 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import forget, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.recalibration import ATS, BlockShape, FitFeatures, Platt, fit_temperatures
-from semcal.recalibration.exact_solver import mean_loss, tabulate
+from semcal.recalibration import ATS, BlockShape, FitFeatures, Platt
+from semcal.recalibration.exact_solver import fit_temperatures, mean_loss, tabulate
 from semcal.recalibration.methods import paper_schedule
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 

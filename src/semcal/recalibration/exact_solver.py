@@ -594,32 +594,10 @@ def fit_temperatures(
 ) -> tuple[TemperatureFit, ...]:
     """Fit TS exactly for several losses at once; the references of a question count equally.
 
-    Parameters
-    ----------
-    features, head
-        Labeled questions, and the map of states (n, d) to logits (n, V).
-    losses : sequence of (str, float or None)
-        Losses and their α; by default the paper's five.
-    groups : array_like of int, shape (Q,), optional
-        A label for each question; questions of one group are not independent. By default all are independent.
-    seed : int
-        Seed of the folds of `TemperatureFit.right_draws`.
-
-    Returns
-    -------
-    tuple of TemperatureFit
-        In the order of `losses`. The error of log T is below 1e-6 by exact sums, not by the table.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token, fewer than 5 questions are labeled, or exact sums do not confirm an
-        optimum.
-
-    Warns
-    -----
-    UndefinedWarning
-        If a standard error is NaN: T is at its bound, or all questions are in one group.
+    `groups` (Q,) are labels of questions that are not independent; `seed` is that of the folds of
+    `TemperatureFit.right_draws`. The error of log T is below 1e-6 by exact sums, not by the table. FitError
+    if there is no answer token, fewer than 5 questions are labeled, or exact sums do not confirm an optimum.
+    UndefinedWarning if a standard error is NaN: T is at its bound, or all questions are in one group.
     """
     for loss, alpha in losses:
         check_loss(loss, alpha, exact=True)
