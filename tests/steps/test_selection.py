@@ -255,7 +255,6 @@ def test_a_model_twice_too_sure_gets_2_by_brier_score_and_stays_where_it_is_righ
     found = fit_grid(model, questions, equivalence=SAME, temperatures=(0.5, 1, 2, 4), by=by)
     assert found.temperatures["E-SC"] == chosen
     assert found.recalibrators["E-SC"].loss.lower() == by
-    assert "E-SC" not in found.at_edge
     right = {row["temperature"]: row["accuracy"] for row in found.table() if row["measure"] == "E-SC"}
     assert right[1] > right[2]  # of ten answers drawn at 2, fewer are the likeliest one
 
@@ -326,7 +325,6 @@ def test_ties_go_to_the_temperature_nearest_to_one_and_of_equals_to_the_larger(b
 def test_a_lower_brier_score_wins_over_nearness_to_one() -> None:
     rows = {t: five(row("1", p, True), row("2", p, False)) for t, p in {1.0: 0.7, 4.0: 0.6}.items()}
     assert choose_temperatures(rows).temperatures == {"E-SC": 4.0}
-    assert choose_temperatures(rows).at_edge == ("E-SC",)
 
 
 def test_measures_may_differ_in_temperature() -> None:

@@ -123,8 +123,7 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
     """Return the loss (nats) of each token for recalibrated probabilities (paper, "ce loss", "ss loss").
 
     `log_probs` (..., V) are recalibrated, `targets` (...) are the reference tokens; the top token of
-    `log_probs` decides the case of SS. InputError if the loss of a token is infinite: its target has
-    probability 0, or for a miss of SS some token has probability 0.
+    `log_probs` decides the case of SS. InputError if the loss of a token is infinite.
 
     >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
     >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)

@@ -344,14 +344,10 @@ def select(
 ) -> Selection:
     """Select for each measure the candidate, and a for T-SC and G-SC, with the highest gain.
 
-    Scores within 1e-12 of the best are tied. Among tied entries the simplest wins, by these rules in order:
-    no fit, then NLL, then SS; the smaller α of SS; no weight decay, then 0, then more; a closer to 1 (smaller
-    |log a|; B-SC is T-SC with a = 1); the first candidate.
-
-    `candidates` maps candidates to the rows of `under_alphas` for the same validation questions. A measure
-    that is null for all questions is omitted. `by="brier"` is the paper's rule, the lowest Brier score: it
-    prefers a candidate whose answers are nearly all wrong with little confidence. The scores of selected
-    entries are optimistic.
+    `candidates` maps candidates to the rows of `under_alphas` for the same validation questions. Among tied
+    entries the simplest wins, in this order: no fit, then NLL, then SS; the smaller α of SS; no weight decay,
+    then 0, then more; a closer to 1; the first candidate. `by="brier"` is the paper's rule, the lowest Brier
+    score: it prefers a candidate whose answers are nearly all wrong with little confidence.
     """
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
@@ -526,12 +522,6 @@ class TemperatureGrid:
             measure: GridTemperature(temperature, measure=measure, by=self.by)
             for measure, temperature in self.temperatures.items()
         }
-
-    @property
-    def at_edge(self) -> tuple[str, ...]:
-        """Measures whose temperature is at an end of the grid, so that the optimum may be outside."""
-        ends = (min(self.grid), max(self.grid))
-        return tuple(measure for measure, t in self.temperatures.items() if t in ends)
 
     def table(self) -> list[Json]:
         """Return one dict per measure and temperature: measure, temperature, gain, brier, …, chosen."""
