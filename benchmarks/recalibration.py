@@ -107,7 +107,7 @@ def plain_steps(model: LlamaForCausalLM) -> dict[str, Callable[[], object]]:
                 beta = ats.inverse_temperature(states, where, keys, values, causal)
                 log_probs = ats.log_probs(logits, beta)
             optimiser.zero_grad()
-            mean_loss(log_probs[:, :-1], tokens[:, 1:], counted, loss="NLL", alpha=None).backward()
+            mean_loss(log_probs[:, :-1][counted], tokens[:, 1:][counted], loss="NLL", alpha=None).backward()
             optimiser.step()
 
         return once

@@ -64,8 +64,7 @@ def test_enough_steps_of_ts_reach_the_exact_temperature(loss: str, alpha: float 
     assert training.recalibrator.sgd_.steps == len(training.report["losses"]) == 300
     certificate = training.recalibrator.certificate_
     scaled = torch.log_softmax(one.logits / certificate.temperature, 1)
-    weights = one.features.token_weights()
-    expected = mean_loss(scaled, one.features.targets, weights, loss=loss, alpha=alpha)
+    expected = mean_loss(scaled, one.features.targets, loss=loss, alpha=alpha)
     assert certificate.loss == pytest.approx(expected.item(), abs=1e-5)
 
 

@@ -140,22 +140,9 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
     return losses
 
 
-def mean_loss(
-    log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
-) -> Tensor:
-    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped.
-
-    `weights` (...) are non-negative numbers, or a mask of positions to include; the default is 1. InputError
-    if all weights are 0, or the loss of a position with a positive weight is infinite.
-    """
-    if weights is None:
-        weights = torch.ones_like(targets)
-    counted = weights > 0
-    if not counted.any():
-        raise InputError("weights: all are 0, so the mean loss is undefined. Omit this batch")
-    losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
-    w = weights[counted].to(losses.dtype)
-    return (w * losses).sum() / w.sum()
+def mean_loss(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
+    """Return the mean of `token_losses`."""
+    return token_losses(log_probs, targets, loss=loss, alpha=alpha).mean()
 
 
 def _check_finite(values: Tensor, loss: str) -> None:
