@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, QuestionError, UsageError
+from semcal.errors import FitError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
 from semcal.grading.rules import RuleGrader
 from semcal.measures import MEASURES
@@ -34,7 +34,7 @@ from semcal.models.protocols import LanguageModel, Sampler
 from semcal.models.sample import SampleStep, Sampling, question_blocks
 from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
-from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
+from semcal.recalibration.records import PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, check_distinct, warn_of_failures
 from semcal.steps import Block, Stage, WorkerState, run_stages
@@ -219,11 +219,10 @@ def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15
 
     The rows of the candidates are of the same questions, in any order; a row without the measure counts as
     null. A measure that is null for all questions is omitted (without log-likelihoods, all but E-SC);
-    FitError if no measure is left. InputError if a question occurs twice, or if a candidate lacks it.
+    FitError if no measure is left.
     """
     scores = {}
     for measure, rows_of in candidates.items():
-        check_name(measure, MEASURES, what="measure")
         confidence, correct = _paired(rows_of, measure)
         if confidence.shape[1]:
             scores[measure] = [
@@ -249,16 +248,7 @@ def _paired(candidates: Sequence[Rows], measure: str) -> NDArray[np.float64]:
 
     A null of one candidate must not be an advantage.
     """
-    by_id: list[dict[str, Row]] = []
-    for rows in candidates:
-        check_distinct(row.id for row in rows)
-        by_id.append({row.id: row for row in rows})
-    for candidate in by_id[1:]:
-        for missing in by_id[0].keys() ^ candidate.keys():
-            raise InputError(
-                f"candidates: question {missing!r} is missing for some. Pass rows of the same questions for "
-                "every candidate"
-            )
+    by_id = [{row.id: row for row in rows} for rows in candidates]
     values = [
         [
             (rows[name].measured.confidence.get(measure), rows[name].graded.of_measure(measure))
@@ -288,7 +278,6 @@ def choose(
     >>> [choose(["a", "bbb", "cc"], scores, simplicity=len, by=by) for by in ("gain", "brier")]
     ['cc', 'a']
     """
-    check_name(by, CHOSEN_BY, what="rule of choice")
     losses = [-score.gain if by == "gain" else score.brier for score in scores]
     least = min(losses)
     return min((choice for choice, loss in zip(choices, losses) if loss <= least + TIE), key=simplicity)
@@ -349,13 +338,6 @@ def select(
     then 0, then more; a closer to 1; the first candidate. `by="brier"` is the paper's rule, the lowest Brier
     score: it prefers a candidate whose answers are nearly all wrong with little confidence.
     """
-    names = [candidate.name for candidate in candidates]
-    if not names or len(set(names)) < len(names):
-        raise UsageError(
-            f"candidates: got the names {names}. Pass one or more candidates with distinct names"
-        )
-    if not measure_alphas:
-        raise UsageError("measure_alphas: got none. Pass at least one number for T-SC and G-SC, such as 0.5")
     tried = {
         name: [
             (candidate, a, rows)
