@@ -119,15 +119,6 @@ def test_bad_logits_and_targets_are_named() -> None:
     targets[3] = 40
     with pytest.raises(InputError, match="targets: got 40 for token 3"):
         tabulate(replace(one.features, targets=targets), one.head)
-    empty = replace(
-        one.features,
-        targets=targets[:0],
-        target_start=torch.zeros(1, dtype=torch.long),
-        answer_question=targets[:0],
-        answer_start=targets[:0],
-    )
-    with pytest.raises(FitError, match="token"):
-        tabulate(empty, one.head)
 
 
 def test_fewer_than_five_labelled_questions_are_no_calibration_set() -> None:

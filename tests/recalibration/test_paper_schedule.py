@@ -154,8 +154,6 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     one = made(0)
     with pytest.raises(FitError, match="whole"):
         fit_ats(made(0, whole=False).features, one.head, shape=SHAPE)
-    with pytest.raises(UsageError, match="hidden_size"):
-        fit_ats(one.features, one.head, shape=replace(SHAPE, hidden_size=8))
     with pytest.raises(UsageError, match="alpha"):
         fit_platt(one.features, one.head, loss="SS")
     for wrong in (

@@ -215,16 +215,15 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
 
     The result maps each metric of :func:`summary`, without n and noise floors, to an array (B,), equal to
     rounding, in a fraction of the time. Arguments are those of :func:`summary`, with a row of `confidence`
-    and `correct` (B, N) for each set; an InputError names the first invalid set. AUROC and PRR of a set with
-    one class are NaN.
+    and `correct` (B, N) for each set. AUROC and PRR of a set with one class are NaN.
 
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
     (array([0.875, 0.5  ]), array([0.25, 0.  ]))
     """
     bins = check_bins(bins)
-    values = _checked_rows(confidence, "confidence", as_probabilities)
-    outcomes = _checked_rows(correct, "correct", as_correct)
+    values = np.stack([as_probabilities(row) for row in as_numbers(confidence, "confidence")])
+    outcomes = np.stack([as_correct(row) for row in as_numbers(correct, "correct")])
     if values.shape != outcomes.shape:
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
@@ -406,17 +405,3 @@ def _floor_figures(
         }
         for name, floor in floors.items()
     }
-
-
-def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:
-    """Return checked rows as one array (B, N); an InputError names the first invalid row."""
-    array = as_numbers(values, argument)
-    if array.ndim != 2 or not array.size:
-        raise InputError(f"{argument} has shape {array.shape}; expected one row per set, shape (B, N)")
-    rows = []
-    for number, row in enumerate(array):
-        try:
-            rows.append(check(row))
-        except InputError as error:
-            raise InputError(f"set {number}: {error}") from error
-    return np.stack(rows)

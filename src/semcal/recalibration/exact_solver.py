@@ -342,11 +342,10 @@ def tabulate(
     """Read the logits of every position that predicts an answer token once, and tabulate data for losses.
 
     The table has K Chebyshev nodes for each position over β = 1/T from `low` to `high` (96 over the whole
-    range), and takes 4 K + 16 bytes for each position and 17 for each token. FitError without answer tokens;
-    InputError if logits have NaN or +inf, or a target is outside the vocabulary.
+    range), and takes 4 K + 16 bytes for each position and 17 for each token. FitError below 5 labeled
+    questions; InputError if logits have NaN or +inf, or a target is outside the vocabulary.
     """
-    if not len(features.targets):
-        raise FitError("questions: no answer token to fit to. Pass labeled questions")
+    check_enough(features.labelled_questions())
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
@@ -582,13 +581,11 @@ def fit_temperatures(
 
     `groups` (Q,) are labels of questions that are not independent; `seed` is that of the folds of
     `TemperatureFit.right_draws`. The error of log T is below 1e-6 by exact sums, not by the table. FitError
-    if there is no answer token, fewer than 5 questions are labeled, or exact sums do not confirm an optimum.
-    UndefinedWarning if a standard error is NaN: T is at its bound, or all questions are in one group.
+    if fewer than 5 questions are labeled, or exact sums do not confirm an optimum. UndefinedWarning if a
+    standard error is NaN: T is at its bound, or all questions are in one group.
     """
     for loss, alpha in losses:
         check_loss(loss, alpha, exact=True)
-    if len(features.targets):  # `tabulate` rejects a set without targets
-        check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     is_narrow = ("any", None) not in losses  # which may have several minima
     table = tabulate(features, head, **({"low": 1 / USUAL, "high": USUAL} if is_narrow else {}))

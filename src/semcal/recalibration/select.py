@@ -35,7 +35,6 @@ from semcal.models.sample import SampleStep, Sampling, question_blocks
 from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
 from semcal.recalibration.records import PAPER_LOSSES, Loss, check_enough, warn_if_few
-from semcal.registry import check_name
 from semcal.rows import Grades, Json, Row, Rows, check_distinct, warn_of_failures
 from semcal.steps import Block, Stage, WorkerState, run_stages
 from semcal.store import Store
@@ -474,7 +473,6 @@ def save_choices(
     """
     from semcal.recalibration.files import save_pretrained
 
-    check_name(measure, chosen, what="measure")
     rows: dict[str, Json] = {row["measure"]: dict(row) for row in table if row["chosen"]}
     for name, path in [*((name, folder / name) for name in chosen), (measure, folder)]:
         scores = {"by": by, **{key: rows[name].get(key) for key in KEPT_SCORES}}

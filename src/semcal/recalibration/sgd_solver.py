@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.errors import SemcalWarning
 from semcal.models.features import BlockShape, FitFeatures, Head
 from semcal.recalibration.exact_solver import (
     LogPartitionTable,
@@ -56,8 +56,6 @@ def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
 
 def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
     """Return the answers of each step: questions in a new random order in each epoch."""
-    if not len(features.targets):
-        raise FitError("questions: no answer token to fit to. Pass labeled questions")
     check_enough(features.labelled_questions())
     steps: list[Tensor] = []
     for epoch in range(schedule.epochs):
@@ -182,15 +180,9 @@ def fit_ats(
 ) -> FitResult:
     """Train ATS with a block of a shape, on the CPU; otherwise like `fit_ts`.
 
-    FitError also if the states of whole sequences were not stored, UsageError if the hidden sizes of the
-    block and the states differ.
+    FitError also if the states of whole sequences were not stored.
     """
     schedule = schedule or paper_schedule("ATS")
-    width = features.states.shape[1]
-    if shape.hidden_size != width:
-        raise UsageError(
-            f"shape: hidden_size is {shape.hidden_size}, but states have width {width}. Pass {width}"
-        )
     ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed)
     plan = training_plan(features, schedule)
     features.check_whole()  # before the table is made
