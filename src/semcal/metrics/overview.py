@@ -200,11 +200,14 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = shared_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = _floor_figures(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    floored = [name for name, metric in METRICS.items() if metric.floored]
+    floors = noise_floors(p, c, floored, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.formula(ranked if metric.ranks else t, bins)[0])
-        numbers |= floors.get(name, {})
+        if floor := floors.get(name):
+            numbers |= {f"{name}_floor": floor.mean, f"{name}_floor_95": floor.quantile_95}
+            numbers[f"{name}_p"] = floor.p_value
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
@@ -275,19 +278,12 @@ def noise_floor(
     correct : array_like of bool, shape (N,), optional
         Outcomes for the test.
     metric : str
-        A calibration error: "ace", "ece", "smooth_ece", "reliability" or "mcb".
+        A calibration error: "ace", "ece", "smooth_ece", "reliability" or "mcb"; UsageError for others.
     groups : sequence of N labels, optional
         Group of each question. The p-value is then that of outcomes :math:`c_i = [U_g < p_i]` with one
         uniform number for each group; mean and quantile are those of independent questions.
-    draws : int
-        Number of simulated outcomes, at least 1.
-    seed : int or numpy.random.Generator
-        Random seed. All metrics share the simulated outcomes of one seed.
-
-    Raises
-    ------
-    UsageError
-        If the metric is not a calibration error, or the number of bins or draws is below 1.
+    draws, seed : int
+        Number of simulated outcomes, at least 1, and the seed, for which all metrics share the outcomes.
 
     Notes
     -----
@@ -384,24 +380,3 @@ def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> Frequ
     right[:, alone] = (rng.random((np.count_nonzero(alone), draws)) < value[alone]).T
     right[:, ~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws)).T
     return FrequencyTable(table.value, np.broadcast_to(table.count, right.shape), right)
-
-
-def _floor_figures(
-    confidence: Floats,
-    correct: Floats,
-    *,
-    groups: GroupLabels | None = None,
-    bins: int,
-    draws: int,
-    seed: int | np.random.Generator,
-) -> dict[str, dict[str, float]]:
-    names = [name for name, metric in METRICS.items() if metric.floored]
-    floors = noise_floors(confidence, correct, names, groups=groups, bins=bins, draws=draws, seed=seed)
-    return {
-        name: {
-            f"{name}_floor": floor.mean,
-            f"{name}_floor_95": floor.quantile_95,
-            f"{name}_p": floor.p_value,
-        }
-        for name, floor in floors.items()
-    }

@@ -178,13 +178,7 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,).
 
     The error is below 1e-6, or 2e-5 for rows with hundreds of (nearly) equal logits, whose rounding errors
-    are equal. Logits of NaN or +inf, or rows with only −inf, yield NaN.
-
-    Two tokens with odds 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
-
-    >>> logits = torch.tensor([[3.0, 1.0]]).log()
-    >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
-    tensor([[1.3333, 1.1111]], dtype=torch.float64)
+    are equal.
     """
     count, size = logits.shape
     sums = torch.empty((count, len(beta)), dtype=torch.float64)
@@ -268,12 +262,6 @@ def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tu
 
     `coefficients` (..., n, K) are one series for each β (n,), or (K,) a common series. A β outside
     [low, high], the range of the series, is set to its bound.
-
-    On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
-
-    >>> at = torch.tensor([math.exp(0.5)])
-    >>> [t.tolist() for t in series(torch.tensor([0.0, 0.0, 1.0]), at, low=1 / math.e, high=math.e)]
-    [[-0.5], [2.0], [4.0]]
     """
     nodes = coefficients.shape[-1]
     basis, d = _basis(beta, nodes, low, high), _derivative(nodes, low, high).to(beta.device)

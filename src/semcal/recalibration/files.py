@@ -81,11 +81,7 @@ class Provenance:
 
 
 def _but_for_version(revision: str) -> tuple[str, ...]:
-    """Return a revision without the version of its server, if any.
-
-    >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
-    (('vLLM', 'small, messages'), ('sha256:0a1b',))
-    """
+    """Return a revision without the version of its server, if any."""
     match = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
     return (revision,) if match is None else match.groups()
 

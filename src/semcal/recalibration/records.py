@@ -175,11 +175,7 @@ def learning_rates(schedule: Schedule, steps: int) -> list[float]:
 
 
 def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
-    """Return at most `count` means of consecutive losses, over blocks of nearly equal size.
-
-    >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
-    (3.0, 1.6666666666666667)
-    """
+    """Return at most `count` means of consecutive losses, over blocks of nearly equal size."""
     count = min(count, len(losses))
     edges = [len(losses) * i // count for i in range(count + 1)] if count else [0]
     return tuple(math.fsum(losses[a:b]) / (b - a) for a, b in pairwise(edges))
@@ -282,14 +278,7 @@ FEWEST, FEW = 5, 50
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:
-    """Raise FitError below 5 labeled questions; `of` is a phrase for their use.
-
-    Examples
-    --------
-    >>> check_enough(2)
-    Traceback (most recent call last):
-    semcal.errors.FitError: questions: got 2 labeled questions to fit to, expected at least 5. Label more ...
-    """
+    """Raise FitError below 5 labeled questions; `of` is a phrase for their use."""
     if questions < FEWEST:
         raise FitError(
             f"questions: got {questions} labeled question{'' if questions == 1 else 's'} {of}, expected at "

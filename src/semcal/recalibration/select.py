@@ -270,12 +270,6 @@ def choose(
     """Return the choice with the highest gain, or `by` "brier" with the lowest Brier score.
 
     Scores within 1e-12 of the best are tied. Among tied choices the simplest wins, then the first.
-
-    Examples
-    --------
-    >>> scores = [Score(gain, brier, 0, 0, 0, 1) for gain, brier in ((0, 0.1), (0.2, 0.2), (0.2, 0.2))]
-    >>> [choose(["a", "bbb", "cc"], scores, simplicity=len, by=by) for by in ("gain", "brier")]
-    ['cc', 'a']
     """
     losses = [-score.gain if by == "gain" else score.brier for score in scores]
     least = min(losses)
