@@ -70,8 +70,7 @@ def test_a_table_of_a_large_vocabulary_is_made_of_binned_logits(monkeypatch: pyt
     assert (binned.coefficients - one_by_one.coefficients).abs().max() <= 2e-5
 
 
-@pytest.mark.parametrize("cached", [2**9, 2**13, 2**20])
-def test_blocks_change_nothing(cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     z, beta = logits(9, 20_001), torch.linspace(0.4, 2, 20, dtype=torch.float64)
-    monkeypatch.setattr(exact_solver, "IN_CACHE", cached)
+    monkeypatch.setattr(exact_solver, "IN_CACHE", 2**16)  # three rows
     assert (log_partitions(z, beta) - exact(z, beta)).abs().max() <= NEAR

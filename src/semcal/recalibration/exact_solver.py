@@ -107,12 +107,7 @@ def sums_at(beta: float, logits: Tensor, targets: Tensor, *, loss: str, alpha: f
 def weight_and_centre(
     hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return w and c (N,) from `hit` (the target is the top token), the target logit and the mean logit.
-
-    >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
-    >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
-    (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
-    """
+    """Return w and c (N,) from `hit` (the target is the top token), the target logit and the mean logit."""
     if loss != "SS":
         return torch.ones_like(target), target
     assert alpha is not None

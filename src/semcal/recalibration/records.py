@@ -187,9 +187,8 @@ class GradientSteps:
 
     schedule: Schedule
     steps: Annotated[int, Field(ge=1, lt=2**63)]
-    drift_bound: Annotated[
-        float, Field(ge=0)
-    ]  # sum of the learning rates: approximate maximum change of a parameter by AdamW
+    #: Sum of the learning rates: approximate maximum change of a parameter by AdamW.
+    drift_bound: Annotated[float, Field(ge=0)]
     losses: tuple[float, ...] = field(repr=False)  # mean nats per token over blocks of steps
     exact_temperature: PositiveFloat | None = None  # TS: optimum of the same loss over all references
 
