@@ -94,7 +94,6 @@ def _short(revision: str) -> str:
 # ---- Contents of files
 
 StoredCount = Annotated[int, Field(ge=0, lt=2**63)]
-Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
