@@ -30,7 +30,8 @@ from semcal.errors import SemcalError
 from semcal.models import Prompt, load_model
 from semcal.models.prompting import PromptConfig
 from semcal.models.protocols import SampleRequest
-from semcal.recalibration import Temperature, fit_temperatures
+from semcal.recalibration import Temperature
+from semcal.recalibration.exact_solver import fit_temperatures
 from semcal.recalibration.fit_data import FitData, fit_features
 from semcal.recalibration.server_fit import fit_over_server
 from semcal.servers.sampler import Route, ServerModel, load_server

@@ -25,7 +25,8 @@ import torch
 from semcal.experiment.analyses.grid_scores import FLOORED
 from semcal.metrics import bootstrap, joint_bootstrap, summary
 from semcal.metrics.overview import noise_floors
-from semcal.recalibration import FitFeatures, fit_temperatures
+from semcal.recalibration import FitFeatures
+from semcal.recalibration.exact_solver import fit_temperatures
 from semcal.recalibration.records import TemperatureFit
 
 DATA_SETS, RESAMPLES = 200, 200

@@ -25,7 +25,8 @@ from benchmarks import NotRun, _copied_prefix
 from benchmarks.sampling import END, END_LOGIT, PEAK, STEPS, VOCABULARY, M, forget, prompts, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.protocols import SampleRequest
-from semcal.recalibration import Temperature, fit_temperatures
+from semcal.recalibration import Temperature
+from semcal.recalibration.exact_solver import fit_temperatures
 
 ROUNDS, T = 3, 1.3
 SEVERAL = (Temperature(1.0), Temperature(0.5), Temperature(1.4))

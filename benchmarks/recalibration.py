@@ -24,8 +24,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.sampling import forget, tokenizer
 from semcal.models import CausalLanguageModel, Prompt
-from semcal.recalibration import ATS, BlockShape, FitFeatures, Platt, fit_temperatures
-from semcal.recalibration.exact_solver import mean_loss, tabulate
+from semcal.recalibration import ATS, BlockShape, FitFeatures, Platt
+from semcal.recalibration.exact_solver import fit_temperatures, mean_loss, tabulate
 from semcal.recalibration.methods import paper_schedule
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt, fit_ts
 
@@ -107,7 +107,7 @@ def plain_steps(model: LlamaForCausalLM) -> dict[str, Callable[[], object]]:
                 beta = ats.inverse_temperature(states, where, keys, values, causal)
                 log_probs = ats.log_probs(logits, beta)
             optimiser.zero_grad()
-            mean_loss(log_probs[:, :-1], tokens[:, 1:], counted, loss="NLL", alpha=None).backward()
+            mean_loss(log_probs[:, :-1][counted], tokens[:, 1:][counted], loss="NLL", alpha=None).backward()
             optimiser.step()
 
         return once

@@ -66,9 +66,8 @@ def test_what_is_too_long_for_the_model_is_left_out_of_a_fit(model: str, tmp_pat
 @pytest.mark.parametrize("method", ["ATS", "Platt"])
 def test_a_fit_with_weights_is_sampled_with_and_asked_with(method: str, model: str, tmp_path: Path) -> None:
     file, out = write(tmp_path / "q.jsonl", QUESTIONS), str(tmp_path / "fit")
-    code, (fitted,), stderr = semcal("fit", file, "--model", model, "--method", method, "--out", out)
+    code, (fitted,), _ = semcal("fit", file, "--model", model, "--method", method, "--out", out)
     assert (code, fitted["method"], fitted["steps"]) == (0, method, len(fitted["losses"]))
-    assert f"{method} hardly differs from the model" in stderr
     assert fitted["loss_after"] == pytest.approx(fitted["loss_before"], rel=1e-3)
     assert (tmp_path / "fit" / "model.safetensors").exists()
     options = ("--model", model, "--recalibrator", out, "--m", "3")

@@ -26,8 +26,8 @@ from semcal.metrics import (
     summaries,
     summary,
 )
-from semcal.metrics.frequencies import isotonic_fit, shared_table
-from semcal.metrics.overview import METRICS, dependent_noise_floor, measure_rows
+from semcal.metrics.frequencies import isotonic_fit
+from semcal.metrics.overview import METRICS, dependent_noise_floor
 from tests.metrics.examples import EXAMPLES, TENTHS
 
 
@@ -61,20 +61,15 @@ def plain_ace(p, c, bins):
     return total
 
 
-def plain_smooth_ece(p, c, cells=1500, reach=np.inf):
-    """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection.
-
-    With a `reach` of 0.5 the kernel is cut off there, and what is left of it has mass 1: as relplot does.
-    """
+def plain_smooth_ece(p, c, cells=1500):
+    """The integral by the midpoint rule, the kernel reflected by images, the fixed point by bisection."""
     t = (np.arange(cells) + 0.5) / cells
     weight = np.where((p == 0) | (p == 1), 0.5, 1.0)
 
     def at(width):
         images = [sign * p + 2 * j for j in (-2, -1, 0, 1, 2) for sign in (1, -1)]
-        away = [np.abs(t[:, None] - image) for image in images]
-        kernel = sum(np.where(d <= reach, norm.pdf(d, scale=width), 0.0) for d in away)
-        mass = weight.sum() if np.isinf(reach) else (kernel @ weight).mean()
-        return np.abs(kernel @ (weight * (c - p))).mean() / mass
+        kernel = sum(norm.pdf(t[:, None] - image, scale=width) for image in images)
+        return np.abs(kernel @ (weight * (c - p))).mean() / weight.sum()
 
     low, high = 1e-3, 1.0
     for _ in range(14):
@@ -112,26 +107,6 @@ def test_smooth_ece_agrees_with_its_authors_package(seed):
         warnings.simplefilter("ignore")
         expected = relplot.smECE(p, c)
     assert smooth_ece(p, c) == pytest.approx(expected, abs=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("slope", "definition", "package"), [(0.0, 0.216, 0.221), (-0.4, 0.277, 0.302), (-1.0, 0.331, 0.402)]
-)
-def test_at_large_widths_smooth_ece_is_the_definition_and_relplot_a_kernel_cut_at_a_half(
-    slope, definition, package
-):
-    """The chance of being right does not rise with the confidence, or falls with it."""
-    rng = np.random.default_rng(0)
-    p = rng.uniform(0.01, 0.99, 300)
-    c = (rng.random(300) < 0.5 + slope * (p - 0.5)).astype(float)
-    assert smooth_ece(p, c) == pytest.approx(definition, abs=1e-3)
-    assert smooth_ece(p, c) == pytest.approx(plain_smooth_ece(p, c), abs=1e-4)
-    cut = plain_smooth_ece(p, c, reach=0.5)
-    assert cut == pytest.approx(package, abs=1e-3)
-    relplot = pytest.importorskip("relplot.metrics")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert cut == pytest.approx(relplot.smECE(p, c), abs=1e-3)
 
 
 @pytest.mark.parametrize(("above", "together"), [(9e-7, True), (1.2e-6, False)])
@@ -292,14 +267,6 @@ def test_confidences_of_0_and_1_leave_nothing_to_chance(metric: str) -> None:
     assert right.observed == pytest.approx(0, abs=2**-14)
     wrong = noise_floor([0.0, 1.0, 1.0], [1, 1, 1], metric=metric, draws=99)
     assert (wrong.mean, wrong.quantile_95, wrong.p_value) == (0.0, 0.0, 0.01)
-
-
-def test_smooth_ece_of_more_confidences_than_grid_points_is_that_of_the_rows_written_out() -> None:
-    p = questions(3000, 12)
-    outcomes = np.random.default_rng(13).random((5, 3000)) < p**1.2
-    expected = summaries(np.tile(p, (5, 1)), outcomes)["smooth_ece"]
-    found = measure_rows(shared_table(p, outcomes), ["smooth_ece"], 15)["smooth_ece"]
-    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def dependent_world(seed: int, dependence: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import matplotlib.pyplot
 import numpy as np
 import pytest
@@ -99,16 +96,3 @@ def test_by_rejection_it_has_one_line_and_scores_beyond_0_and_1_have_their_own_a
     assert (ax.get_xlabel(), len(ax.lines)) == ("share rejected", 1)
     ax = selective_accuracy(-5 * P, C, threshold=[-4.0, -5.0]).plot(Figure().subplots())
     assert ax.get_xlim() == (-5, -4)
-
-
-def test_matplotlib_is_loaded_when_something_is_drawn() -> None:
-    code = """
-import sys
-from semcal.metrics import reliability_diagram
-diagram = reliability_diagram([.5, 1], [0, 1], resamples=5)
-assert 'matplotlib' not in sys.modules
-import matplotlib
-matplotlib.use('Agg')
-diagram.plot()
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

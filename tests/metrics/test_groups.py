@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -181,20 +179,6 @@ def test_of_calibrated_confidences_all_slices_hold_as_often_as_the_level_says() 
         found = slices(p, c, [str(i % 6) for i in range(240)], seed=seed)
         all_hold.append(all(one.calibrated for one in found))
     assert binomtest(sum(all_hold), 60, 0.95, alternative="less").pvalue > 0.001
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.sampled_from("abc"), min_size=30, max_size=60), st.randoms(use_true_random=False))
-def test_the_order_of_questions_does_not_matter(names: list[str], random: object) -> None:
-    p, c = questions(len(names))
-    order = list(range(len(names)))
-    random.shuffle(order)  # type: ignore[attr-defined]
-    found = slices(p, c, names, answered=p > 0.5, risk_limit=0.3)
-    again = slices(p[order], c[order], [names[i] for i in order], answered=p[order] > 0.5, risk_limit=0.3)
-    for one, other in zip(found, again, strict=True):
-        assert (one.value, one.n, one.errors, one.kept) == (other.value, other.n, other.errors, other.kept)
-        assert one.excess == pytest.approx(other.excess)
-        assert one.excess_interval == pytest.approx(other.excess_interval)
 
 
 @pytest.mark.parametrize("options", [{"values": ["a"]}, {"values": ["a", "b"], "answered": [True]}])

@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from semcal.errors import InputError, UsageError
+from semcal.errors import InputError
 from semcal.metrics.probability_maps import (
     FEW,
     Labelled,
@@ -335,12 +335,6 @@ def test_a_map_with_other_parameters_than_its_kind_has_is_refused(
 ) -> None:
     with pytest.raises(InputError):
         ProbabilityMap(candidate, parameters, unknown)
-
-
-def test_the_first_candidate_must_be_no_map() -> None:
-    features, right = overconfident()
-    with pytest.raises(UsageError, match="without a map"):
-        choose_map(features, right, [BETA])
 
 
 def test_isotonic_is_not_tried_where_its_steps_would_follow_a_few_wrong_answers() -> None:

@@ -298,26 +298,6 @@ def test_without_a_choice_by_labels_all_of_them_are_tested(seed, n):
         assert found.upper_bound <= 0.15
 
 
-@pytest.mark.parametrize("steepness", [1.0, 2.0, 4.0])
-def test_with_many_labels_a_strict_start_finds_what_the_usual_start_misses(steepness):
-    """The fallback procedure by itself agrees; without its strict start some of the scores fail."""
-    found, usual = [], []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        score = np.round(rng.normal(size=1500), 2)
-        correct = rng.uniform(size=1500) < 1 / (1 + np.exp(-steepness * (score - 1)))
-        one = label_free_threshold(score, correct, risk_limit=0.1)
-        assert one.threshold == plain_label_free(score.tolist(), correct.tolist(), 0.1, 0.05)
-        assert one.delta == 0.05
-        found.append(one.threshold)
-        start = np.sort(score)[-300]
-        options = {"thresholds": np.unique(score), "start": start}
-        usual.append(risk_controlled_threshold(score, correct, risk_limit=0.1, **options).threshold)
-    assert all(one is not None for one, before in zip(found, usual, strict=True) if before is not None)
-    if steepness == 4:
-        assert found.count(None) < usual.count(None)
-
-
 def test_too_few_labels_and_unknown_scores_give_no_threshold():
     assert label_free_threshold([1.0] * 5, [1] * 5, risk_limit=0.1).threshold is None
     assert label_free_threshold([-np.inf] * 50, [1] * 50, risk_limit=0.1).threshold is None

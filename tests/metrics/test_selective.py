@@ -72,14 +72,6 @@ def test_prr_is_the_mean_over_all_ways_to_break_ties(scored):
     assert prr(*scored) == pytest.approx(expected, abs=1e-12)
 
 
-@given(MANY)
-def test_prr_lies_within_one_of_chance_and_the_oracle_has_one(scored):
-    s, c = scored
-    assume(0 < c.sum() < len(c))
-    assert -1 - 1e-12 <= prr(s, c) <= 1 + 1e-12
-    assert prr(c, c) == pytest.approx(1)
-
-
 def test_a_threshold_keeps_what_is_at_least_as_sure():
     curve = selective_accuracy([0.2, 0.5, 0.5, 0.9], [0, 1, 0, 1], threshold=[0.0, 0.5, 0.9])
     np.testing.assert_allclose(curve.coverage, [1, 0.75, 0.25])

@@ -21,7 +21,6 @@ from semcal.metrics import (
     summaries,
     summary,
 )
-from semcal.metrics.frequencies import frequency_tables, probability_table
 
 GOLDEN = ("a0_kten_overconf", "a1_kten_float32", "a2_mostly_one", "a3_half_continuous", "a4_kten_with_zero")
 GOLDEN += ("e0_constant", "e1_n_lt_m", "e2_paper_ex1", "e3_paper_ex2")
@@ -161,17 +160,3 @@ def test_runs_of_two_thousand_questions_agree_with_their_summaries():
     c = rng.random(p.shape) < p**2
     for name, values in one_by_one(p, c).items():
         np.testing.assert_allclose(summaries(p, c)[name], values, rtol=0, atol=1e-12, err_msg=name)
-
-
-@given(data_sets())
-def test_a_row_of_a_table_counts_what_its_set_alone_counts(sets):
-    p, c = sets
-    many = frequency_tables(p, c.astype(np.float64))
-    for row, (values, outcomes) in enumerate(zip(p, c)):
-        one = probability_table(values, outcomes)
-        distinct = len(one.value)
-        np.testing.assert_array_equal(many.value[row, :distinct], one.value)
-        np.testing.assert_array_equal(many.count[row, :distinct], one.count[0])
-        np.testing.assert_array_equal(many.right[row, :distinct], one.right[0])
-        assert not many.count[row, distinct:].any()
-        assert (many.value[row, distinct:] == one.value[-1]).all()

@@ -13,8 +13,8 @@ from tiny_engine import VARIANTS, assert_same, token_ids
 from semcal.models import CausalLanguageModel, Prompt
 from semcal.models.engine.network import checked_kernel, kernel_for
 from semcal.models.protocols import SampleRequest
-from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Temperature, fit_temperatures
-from semcal.recalibration.exact_solver import mean_loss_of
+from semcal.recalibration import ATS, SE, Base, BlockShape, Platt, Temperature
+from semcal.recalibration.exact_solver import fit_temperatures, mean_loss_of
 from semcal.recalibration.sgd_solver import fit_ats, fit_platt
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

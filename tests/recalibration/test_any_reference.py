@@ -24,7 +24,8 @@ from semcal.demo.paths import language_model_dir
 from semcal.errors import InputError, UndefinedWarning, UsageError
 from semcal.experiment.grid_settings import Fitting
 from semcal.models.prompting import PromptConfig
-from semcal.recalibration import FitFeatures, TemperatureScaling, fit_temperatures
+from semcal.recalibration import FitFeatures, TemperatureScaling
+from semcal.recalibration.exact_solver import fit_temperatures
 from semcal.recalibration.records import TemperatureFit
 from semcal.recalibration.select import candidate_fits
 from semcal.recalibration.sgd_solver import fit_platt, fit_ts

@@ -57,15 +57,14 @@ def test_one_answer_of_each_question_is_drawn_anew_for_each_epoch() -> None:
 
 @pytest.mark.parametrize(("loss", "alpha"), POINTS)
 def test_enough_steps_of_ts_reach_the_exact_temperature(loss: str, alpha: float | None) -> None:
-    one = made(1, questions=120, references=2, temperature=1.7)
-    schedule = Schedule(0.02, epochs=300, batch_size=120, references="all")
+    one = made(1, questions=120, temperature=1.7)
+    schedule = Schedule(0.02, epochs=300, batch_size=120)
     training = fit_ts(one.features, one.head, loss=loss, alpha=alpha, schedule=schedule)
     assert training.report["distance"] == pytest.approx(0, abs=1e-3)
     assert training.recalibrator.sgd_.steps == len(training.report["losses"]) == 300
     certificate = training.recalibrator.certificate_
     scaled = torch.log_softmax(one.logits / certificate.temperature, 1)
-    weights = one.features.token_weights()
-    expected = mean_loss(scaled, one.features.targets, weights, loss=loss, alpha=alpha)
+    expected = mean_loss(scaled, one.features.targets, loss=loss, alpha=alpha)
     assert certificate.loss == pytest.approx(expected.item(), abs=1e-5)
 
 
@@ -155,8 +154,6 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     one = made(0)
     with pytest.raises(FitError, match="whole"):
         fit_ats(made(0, whole=False).features, one.head, shape=SHAPE)
-    with pytest.raises(UsageError, match="hidden_size"):
-        fit_ats(one.features, one.head, shape=replace(SHAPE, hidden_size=8))
     with pytest.raises(UsageError, match="alpha"):
         fit_platt(one.features, one.head, loss="SS")
     for wrong in (
@@ -166,7 +163,5 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         {"max_norm": 0.0},
         {"weight_decay": -1},
     ):
-        with pytest.raises(UsageError, match=r"schedule|max_norm"):
+        with pytest.raises(UsageError, match="schedule"):
             Schedule(1e-4, **wrong)
-    with pytest.raises(UsageError, match="references"):
-        Schedule(1e-4, references="one")

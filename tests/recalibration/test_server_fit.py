@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from semcal.errors import FitError
-from semcal.recalibration import fit_temperatures
+from semcal.recalibration.exact_solver import fit_temperatures
 from semcal.recalibration.records import TemperatureFit
 from semcal.recalibration.server_fit import GoldTokens, ServerFit, fit_by_losses
 

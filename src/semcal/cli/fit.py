@@ -370,11 +370,6 @@ class FitWork:
                 on_bad_question=self._leave_out,
             )
         grid = choose_temperatures(rows, by=self.options.by)
-        if grid.at_edge:
-            info(
-                f"fit: the best temperature for {', '.join(grid.at_edge)} is the last of the grid; "
-                "a better one may lie outside"
-            )
         sampled = {row.id for rows_of in rows.values() for row in rows_of}
         provenance = self._provenance([question for question in questions if question.id in sampled])
         return self._save(grid.recalibrators, grid.table(), provenance)

@@ -617,26 +617,11 @@ def predictive_entropy(
     .. math:: \widehat{H} = -\frac{1}{m} \sum_{i=1}^m u_i
               \qquad\text{or, with lengths,}\qquad -\frac{1}{m} \sum_{i=1}^m L_i u_i
 
-    The first is the length-normalized predictive entropy of Malinin and Gales. With `lengths`, the
-    log-likelihoods are those of whole sequences, and the result is the predictive entropy without
-    normalization.
+    The result (Q,) is in nats per token, or with `lengths` (the numbers of tokens, end of turn included) in
+    nats of whole sequences; +inf if a sample has likelihood 0. The other arguments and the errors are those
+    of :func:`confidence`; InputError also for a length below 1. Source: Malinin and Gales (2021),
+    Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
 
-    Source: Malinin and Gales (2021), Uncertainty Estimation in Autoregressive Structured Prediction, ICLR.
-
-    Parameters
-    ----------
-    log_likelihoods, ids
-        As in :func:`confidence`, with the same errors.
-    lengths : sequence of Q lists of m ints, optional
-        Number of tokens of each sample (end of turn included); InputError for a length below 1.
-
-    Returns
-    -------
-    ndarray of float64, shape (Q,)
-        Nats per token, or nats with `lengths`; +inf if a sample has likelihood 0.
-
-    Examples
-    --------
     >>> predictive_entropy([[-0.5, -0.1], [-2.0]])
     array([0.3, 2. ])
     >>> predictive_entropy([[-0.5, -0.1], [-2.0]], lengths=[[2, 4], [3]])
@@ -665,31 +650,16 @@ def number_of_clusters(clusters: ClusterLists, *, ids: Sequence[str] | None = No
 def semantic_entropy_rao_blackwell(
     clusters: ClusterLists, sequence_log_likelihoods: LogLikelihoods, *, ids: Sequence[str] | None = None
 ) -> Floats:
-    r"""Compute the Rao-Blackwell estimate of semantic entropy from the likelihoods of whole sequences.
+    r"""Compute the Rao-Blackwell estimate of semantic entropy (Q,) in nats, from whole sequences.
 
     .. math:: \widehat{SE} = -\sum_{C} P(C) \log P(C), \qquad
               P(C) = \frac{\sum_{i \in C} p(y_i \mid x)}{\sum_{j=1}^m p(y_j \mid x)}
 
-    The expectation over clusters uses the probabilities of the clusters instead of their frequencies.
+    `sequence_log_likelihoods` (Q lists of m) are :math:`\log p(y_i \mid x)`, usually not length-normalized;
+    with length-normalized values the result is the entropy of L-SC. The other arguments and the errors are
+    those of :func:`confidence`. Source: Farquhar, Kossen, Kuhn and Gal (2024), Detecting hallucinations in
+    large language models using semantic entropy, Nature 630, equation 5.
 
-    Source: Farquhar, Kossen, Kuhn and Gal (2024), Detecting hallucinations in large language models using
-    semantic entropy, Nature 630, equation 5.
-
-    Parameters
-    ----------
-    clusters, ids
-        As in :func:`confidence`, with the same errors.
-    sequence_log_likelihoods : sequence of Q lists of m floats
-        :math:`\log p(y_i \mid x)`, natural logarithm, usually not length-normalized. With length-normalized
-        values the result is the entropy of L-SC.
-
-    Returns
-    -------
-    ndarray of float64, shape (Q,)
-        Nats.
-
-    Examples
-    --------
     >>> semantic_entropy_rao_blackwell([[[0, 1], [2]]], [[-1.0, -1.0, -1.0]]).round(4)
     array([0.6365])
     """

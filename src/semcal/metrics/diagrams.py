@@ -111,9 +111,8 @@ def reliability_diagram(
 def _in_bins(t: FrequencyTable, bins: int) -> tuple[Floats, Floats, Floats]:
     """Return number, mean confidence and accuracy in bins of equal width, NaN where empty: three [bins]."""
     index = equal_width_bin(t.value, bins)
-    count, total, right = (
-        np.bincount(index, row, bins) for row in (t.count[0], t.count[0] * t.value, t.right[0])
-    )
+    rows = t.count[0], t.count[0] * t.value, t.right[0]
+    count, total, right = (np.bincount(index, row, bins).astype(np.float64) for row in rows)
     filled = np.where(count > 0, count, np.nan)
     return count.astype(np.float64), total / filled, right / filled
 

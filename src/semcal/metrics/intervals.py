@@ -149,7 +149,8 @@ class JointBootstrap(Generic[_Key]):
         kind, estimate, values = METRICS[metric], self.estimates[key][metric], self.resampled[key][metric]
         interval = interval_of(metric, estimate, values, raised=kind.raised, least=kind.least, most=1.0)
         if kind.of_outcomes:
-            return at_least_wilsons(interval, self.units, kind.least)
+            error = interval.standard_error
+            return interval.holding(*wilson_interval(estimate, error, self.units, LEVEL, kind.least))
         if kind.of_area is not None:
             right = self.right[key] * self.units / self.n
             wrong = self.units - right
@@ -376,12 +377,6 @@ def interval_of(
     low, high = (float(np.clip(end, least, most)) for end in (low, high - bias))
     error = float(resampled.std(ddof=1))
     return Interval(estimate, min(low, estimate), max(high, estimate), error, len(resampled))
-
-
-def at_least_wilsons(interval: Interval, units: int, least: float = 0.0) -> Interval:
-    """Widen the interval of a mean over units with values from `least` to 1 to include Wilson's."""
-    low, high = wilson_interval(interval.estimate, interval.standard_error, units, LEVEL, least)
-    return interval.holding(low, high)
 
 
 def wilson_interval(

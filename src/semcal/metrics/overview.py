@@ -200,11 +200,14 @@ def summary(
     p, c = as_pairs(confidence, correct)
     t = shared_table(p, c)
     ranked = t if score is None else score_table(score, correct)
-    floors = _floor_figures(p, c, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
+    floored = [name for name, metric in METRICS.items() if metric.floored]
+    floors = noise_floors(p, c, floored, groups=groups, bins=bins, draws=draws, seed=seed) if draws else {}
     numbers: dict[str, float] = {"n": len(p)}
     for name, metric in METRICS.items():
         numbers[name] = float(metric.formula(ranked if metric.ranks else t, bins)[0])
-        numbers |= floors.get(name, {})
+        if floor := floors.get(name):
+            numbers |= {f"{name}_floor": floor.mean, f"{name}_floor_95": floor.quantile_95}
+            numbers[f"{name}_p"] = floor.p_value
     if np.isnan(numbers["auroc"]):
         warn_undefined(one_class("AUROC", "PRR"))
     return numbers
@@ -215,16 +218,15 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
 
     The result maps each metric of :func:`summary`, without n and noise floors, to an array (B,), equal to
     rounding, in a fraction of the time. Arguments are those of :func:`summary`, with a row of `confidence`
-    and `correct` (B, N) for each set; an InputError names the first invalid set. AUROC and PRR of a set with
-    one class are NaN.
+    and `correct` (B, N) for each set. AUROC and PRR of a set with one class are NaN.
 
     >>> numbers = summaries([[0.9, 0.8, 0.8, 0.3], [0.5, 0.5, 0.5, 0.5]], [[1, 1, 0, 0], [1, 0, 1, 0]])
     >>> numbers["auroc"], numbers["ece"]
     (array([0.875, 0.5  ]), array([0.25, 0.  ]))
     """
     bins = check_bins(bins)
-    values = _checked_rows(confidence, "confidence", as_probabilities)
-    outcomes = _checked_rows(correct, "correct", as_correct)
+    values = np.stack([as_probabilities(row) for row in as_numbers(confidence, "confidence")])
+    outcomes = np.stack([as_correct(row) for row in as_numbers(correct, "correct")])
     if values.shape != outcomes.shape:
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
@@ -276,19 +278,12 @@ def noise_floor(
     correct : array_like of bool, shape (N,), optional
         Outcomes for the test.
     metric : str
-        A calibration error: "ace", "ece", "smooth_ece", "reliability" or "mcb".
+        A calibration error: "ace", "ece", "smooth_ece", "reliability" or "mcb"; UsageError for others.
     groups : sequence of N labels, optional
         Group of each question. The p-value is then that of outcomes :math:`c_i = [U_g < p_i]` with one
         uniform number for each group; mean and quantile are those of independent questions.
-    draws : int
-        Number of simulated outcomes, at least 1.
-    seed : int or numpy.random.Generator
-        Random seed. All metrics share the simulated outcomes of one seed.
-
-    Raises
-    ------
-    UsageError
-        If the metric is not a calibration error, or the number of bins or draws is below 1.
+    draws, seed : int
+        Number of simulated outcomes, at least 1, and the seed, for which all metrics share the outcomes.
 
     Notes
     -----
@@ -385,38 +380,3 @@ def _drawn(table: FrequencyTable, draws: int, rng: np.random.Generator) -> Frequ
     right[:, alone] = (rng.random((np.count_nonzero(alone), draws)) < value[alone]).T
     right[:, ~alone] = rng.binomial(count[~alone], value[~alone], size=(np.count_nonzero(~alone), draws)).T
     return FrequencyTable(table.value, np.broadcast_to(table.count, right.shape), right)
-
-
-def _floor_figures(
-    confidence: Floats,
-    correct: Floats,
-    *,
-    groups: GroupLabels | None = None,
-    bins: int,
-    draws: int,
-    seed: int | np.random.Generator,
-) -> dict[str, dict[str, float]]:
-    names = [name for name, metric in METRICS.items() if metric.floored]
-    floors = noise_floors(confidence, correct, names, groups=groups, bins=bins, draws=draws, seed=seed)
-    return {
-        name: {
-            f"{name}_floor": floor.mean,
-            f"{name}_floor_95": floor.quantile_95,
-            f"{name}_p": floor.p_value,
-        }
-        for name, floor in floors.items()
-    }
-
-
-def _checked_rows(values: ArrayLike, argument: str, check: Callable[[ArrayLike], Floats]) -> Floats:
-    """Return checked rows as one array (B, N); an InputError names the first invalid row."""
-    array = as_numbers(values, argument)
-    if array.ndim != 2 or not array.size:
-        raise InputError(f"{argument} has shape {array.shape}; expected one row per set, shape (B, N)")
-    rows = []
-    for number, row in enumerate(array):
-        try:
-            rows.append(check(row))
-        except InputError as error:
-            raise InputError(f"set {number}: {error}") from error
-    return np.stack(rows)

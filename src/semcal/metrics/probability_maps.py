@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semcal.arrays import Floats
-from semcal.errors import InputError, UsageError, shown
+from semcal.errors import InputError, shown
 from semcal.metrics.frequencies import Groups, probability_table
 
 #: Folds of a cross-validation, and its repetitions with other folds.
@@ -483,8 +483,6 @@ def choose_map(
     weights of the square loss, with which an average is never much worse than the best map (Kivinen and
     Warmuth 1999, Averaging expert predictions, EuroCOLT). A constant is neither averaged nor in an average.
     """
-    if not candidates or candidates[0].kind != "none":
-        raise UsageError("the first candidate must be the one without a map")
     none, *maps = candidates
     rarer = min(correct.sum(), (1 - correct).sum()) if _units(correct, groups) >= FOLDS else 0
     plain = [none, replace(none, kind="constant")][none.fewest > len(correct) :]

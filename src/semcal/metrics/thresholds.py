@@ -231,10 +231,9 @@ def risk_controlled_threshold(
     -------
     RiskControlledThreshold
         `threshold` is None if no threshold passes. `questions_needed` is then the smallest number of
-        questions with which some threshold would pass at its present coverage and error rate. Without errors,
-        :math:`\ln \delta / \ln(1 - r)` answers are needed. If all error rates are r or more, the number is
-        the smallest with which a threshold could pass at all. It is None if the questions show that even the
-        surest answers are wrong too often: 3 times as many answers, or an exact binomial test at level δ.
+        questions with which some threshold would pass at its present coverage and error rate, or, if all
+        error rates are r or more, could pass at all. It is None if the questions show that even the surest
+        answers are wrong too often: 3 times as many answers, or an exact binomial test at level δ.
 
     Raises
     ------

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from semcal.models.distribution import SE, Base, Temperature
     from semcal.models.features import BlockShape, FitFeatures
     from semcal.models.protocols import TokenDistribution
-    from semcal.recalibration.exact_solver import fit_temperatures
     from semcal.recalibration.files import Contents, Provenance, from_pretrained, save_pretrained
     from semcal.recalibration.methods import RECALIBRATORS, FitResult, FitTask, Method
     from semcal.recalibration.modules import ATS, Platt
@@ -36,7 +35,6 @@ _ADDRESSES = {
     "Temperature": ".models.distribution",
     "TemperatureScaling": "recalibrators",
     "TokenDistribution": ".models.protocols",
-    "fit_temperatures": "exact_solver",
     "from_pretrained": "files",
     "save_pretrained": "files",
 }
@@ -58,7 +56,6 @@ __all__ = [
     "Temperature",
     "TemperatureScaling",
     "TokenDistribution",
-    "fit_temperatures",
     "from_pretrained",
     "save_pretrained",
 ]

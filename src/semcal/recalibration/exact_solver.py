@@ -107,12 +107,7 @@ def sums_at(beta: float, logits: Tensor, targets: Tensor, *, loss: str, alpha: f
 def weight_and_centre(
     hit: Tensor, target: Tensor, mean: Tensor, *, loss: str, alpha: float | None
 ) -> tuple[Tensor, Tensor]:
-    """Return w and c (N,) from `hit` (the target is the top token), the target logit and the mean logit.
-
-    >>> hit, target, mean = torch.tensor([True, False]), torch.tensor([0.0, -2.0]), torch.tensor([-3.0, -4.0])
-    >>> weight_and_centre(hit, target, mean, loss="SS", alpha=0.25)
-    (tensor([0.7500, 0.2500]), tensor([ 0., -4.]))
-    """
+    """Return w and c (N,) from `hit` (the target is the top token), the target logit and the mean logit."""
     if loss != "SS":
         return torch.ones_like(target), target
     assert alpha is not None
@@ -123,8 +118,7 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
     """Return the loss (nats) of each token for recalibrated probabilities (paper, "ce loss", "ss loss").
 
     `log_probs` (..., V) are recalibrated, `targets` (...) are the reference tokens; the top token of
-    `log_probs` decides the case of SS. InputError if the loss of a token is infinite: its target has
-    probability 0, or for a miss of SS some token has probability 0.
+    `log_probs` decides the case of SS. InputError if the loss of a token is infinite.
 
     >>> log_probs = torch.tensor([[0.5, 0.25, 0.25]]).log()
     >>> token_losses(log_probs, torch.tensor([1]), loss="NLL", alpha=None)
@@ -141,22 +135,9 @@ def token_losses(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float 
     return losses
 
 
-def mean_loss(
-    log_probs: Tensor, targets: Tensor, weights: Tensor | None = None, *, loss: str, alpha: float | None
-) -> Tensor:
-    """Return the weighted mean of `token_losses`; positions of weight 0 are skipped.
-
-    `weights` (...) are non-negative numbers, or a mask of positions to include; the default is 1. InputError
-    if all weights are 0, or the loss of a position with a positive weight is infinite.
-    """
-    if weights is None:
-        weights = torch.ones_like(targets)
-    counted = weights > 0
-    if not counted.any():
-        raise InputError("weights: all are 0, so the mean loss is undefined. Omit this batch")
-    losses = token_losses(log_probs[counted], targets[counted], loss=loss, alpha=alpha)
-    w = weights[counted].to(losses.dtype)
-    return (w * losses).sum() / w.sum()
+def mean_loss(log_probs: Tensor, targets: Tensor, *, loss: str, alpha: float | None) -> Tensor:
+    """Return the mean of `token_losses`."""
+    return token_losses(log_probs, targets, loss=loss, alpha=alpha).mean()
 
 
 def _check_finite(values: Tensor, loss: str) -> None:
@@ -192,13 +173,7 @@ def log_partitions(logits: Tensor, beta: Tensor) -> Tensor:
     """Return log Σ exp(β (z − max z)), (N, K) float64, of logits (N, V) at β (K,).
 
     The error is below 1e-6, or 2e-5 for rows with hundreds of (nearly) equal logits, whose rounding errors
-    are equal. Logits of NaN or +inf, or rows with only −inf, yield NaN.
-
-    Two tokens with odds 3 : 1 at T = 1 and 9 : 1 at T = 1/2:
-
-    >>> logits = torch.tensor([[3.0, 1.0]]).log()
-    >>> log_partitions(logits, torch.tensor([1.0, 2.0])).exp()
-    tensor([[1.3333, 1.1111]], dtype=torch.float64)
+    are equal.
     """
     count, size = logits.shape
     sums = torch.empty((count, len(beta)), dtype=torch.float64)
@@ -282,12 +257,6 @@ def series(coefficients: Tensor, beta: Tensor, *, low: float, high: float) -> tu
 
     `coefficients` (..., n, K) are one series for each β (n,), or (K,) a common series. A β outside
     [low, high], the range of the series, is set to its bound.
-
-    On [1/e, e] the scaled variable is log β itself, and T_2(u) = 2 u² − 1:
-
-    >>> at = torch.tensor([math.exp(0.5)])
-    >>> [t.tolist() for t in series(torch.tensor([0.0, 0.0, 1.0]), at, low=1 / math.e, high=math.e)]
-    [[-0.5], [2.0], [4.0]]
     """
     nodes = coefficients.shape[-1]
     basis, d = _basis(beta, nodes, low, high), _derivative(nodes, low, high).to(beta.device)
@@ -356,11 +325,10 @@ def tabulate(
     """Read the logits of every position that predicts an answer token once, and tabulate data for losses.
 
     The table has K Chebyshev nodes for each position over β = 1/T from `low` to `high` (96 over the whole
-    range), and takes 4 K + 16 bytes for each position and 17 for each token. FitError without answer tokens;
-    InputError if logits have NaN or +inf, or a target is outside the vocabulary.
+    range), and takes 4 K + 16 bytes for each position and 17 for each token. FitError below 5 labeled
+    questions; InputError if logits have NaN or +inf, or a target is outside the vocabulary.
     """
-    if not len(features.targets):
-        raise FitError("questions: no answer token to fit to. Pass labeled questions")
+    check_enough(features.labelled_questions())
     rows, position = torch.unique(features.predicting_rows(), return_inverse=True)
     order = position.argsort(stable=True)
     ends = torch.searchsorted(position[order], torch.arange(len(rows)), right=True)
@@ -594,37 +562,13 @@ def fit_temperatures(
 ) -> tuple[TemperatureFit, ...]:
     """Fit TS exactly for several losses at once; the references of a question count equally.
 
-    Parameters
-    ----------
-    features, head
-        Labeled questions, and the map of states (n, d) to logits (n, V).
-    losses : sequence of (str, float or None)
-        Losses and their α; by default the paper's five.
-    groups : array_like of int, shape (Q,), optional
-        A label for each question; questions of one group are not independent. By default all are independent.
-    seed : int
-        Seed of the folds of `TemperatureFit.right_draws`.
-
-    Returns
-    -------
-    tuple of TemperatureFit
-        In the order of `losses`. The error of log T is below 1e-6 by exact sums, not by the table.
-
-    Raises
-    ------
-    FitError
-        If there is no answer token, fewer than 5 questions are labeled, or exact sums do not confirm an
-        optimum.
-
-    Warns
-    -----
-    UndefinedWarning
-        If a standard error is NaN: T is at its bound, or all questions are in one group.
+    `groups` (Q,) are labels of questions that are not independent; `seed` is that of the folds of
+    `TemperatureFit.right_draws`. The error of log T is below 1e-6 by exact sums, not by the table. FitError
+    if fewer than 5 questions are labeled, or exact sums do not confirm an optimum. UndefinedWarning if a
+    standard error is NaN: T is at its bound, or all questions are in one group.
     """
     for loss, alpha in losses:
         check_loss(loss, alpha, exact=True)
-    if len(features.targets):  # `tabulate` rejects a set without targets
-        check_enough(features.labelled_questions())
     cluster = clusters_of(groups, len(features.prompt_start), features.answer_question)
     is_narrow = ("any", None) not in losses  # which may have several minima
     table = tabulate(features, head, **({"low": 1 / USUAL, "high": USUAL} if is_narrow else {}))

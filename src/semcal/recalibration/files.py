@@ -11,11 +11,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from semcal.data.question import Role
 from semcal.errors import SemcalWarning, StoreError, UsageError, naming_extra, shown
 from semcal.files import dumps, json_checksum, read_object, writing
 from semcal.hub_names import RECALIBRATOR, NamedKind, locate, snapshot
@@ -82,11 +81,7 @@ class Provenance:
 
 
 def _but_for_version(revision: str) -> tuple[str, ...]:
-    """Return a revision without the version of its server, if any.
-
-    >>> _but_for_version("vLLM 0.32.0: small, messages"), _but_for_version("sha256:0a1b")
-    (('vLLM', 'small, messages'), ('sha256:0a1b',))
-    """
+    """Return a revision without the version of its server, if any."""
     match = re.fullmatch(r"(\S+) [^:]*: (.*)", revision)
     return (revision,) if match is None else match.groups()
 
@@ -99,46 +94,12 @@ def _short(revision: str) -> str:
 # ---- Contents of files
 
 StoredCount = Annotated[int, Field(ge=0, lt=2**63)]
-Text = Annotated[str, Field(min_length=1)]
 
 
 class Strict(BaseModel):
     """A strict model: 1 is not a text, true is not a number. Unknown keys are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
-
-
-class _Message(Strict):
-    role: Role
-    content: Text
-
-
-class _Example(Strict):
-    question: str
-    answer: Text
-    context: str | None = None
-    messages: list[_Message] = []
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not (self.question or self.messages):
-            raise ValueError("an example must have a question or messages")
-        return self
-
-
-class _Prompt(Strict):
-    few_shot: list[_Example] = []
-    system: str | None = None
-    user: str | None = None
-    roles: list[Role] = []
-
-
-class FitRecord(Strict):
-    """The part of a provenance that is needed to use its prompt."""
-
-    prompt: _Prompt
-    n_questions: StoredCount
-    seed: StoredCount = 0
 
 
 class Contents(Strict):
@@ -148,7 +109,6 @@ class Contents(Strict):
 
     method: str
     provenance: Provenance
-    fit: FitRecord = Field(validation_alias="provenance")
     loss: str
     alpha: float | None
     sgd: GradientSteps | None = None
@@ -220,11 +180,6 @@ def parse_contents(content: Json, path: Path) -> Contents:
     except UsageError as error:  # from `check`
         wrong = [str(error)]
     raise StoreError(f"{path}: {wrong[0]}; the file is not from `semcal fit`. Fit again")
-
-
-def check_provenance(provenance: Json) -> None:
-    """Raise ValidationError unless the prompt of a provenance can be used."""
-    FitRecord.model_validate_json(dumps(provenance))
 
 
 def _mistake(detail: Any) -> str:

@@ -5,7 +5,6 @@ Functions that sample answers accept a fit, the path of a saved fit, or a temper
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from semcal.data.datasets import Questions, as_questions, name_of
-from semcal.errors import QuestionError, SemcalWarning, UsageError, shown
+from semcal.errors import QuestionError, UsageError, shown
 from semcal.inputs import ModelLike, PromptKeywords, as_model, check_options, configured, options_of
 from semcal.models.distribution import Base, Temperature, temperature_of
 from semcal.models.prompting import PromptConfig
@@ -160,8 +159,6 @@ def recalibrator_and_prompt(
 
 
 SOLVERS = ("exact", "sgd")
-#: Relative change of the loss below which a training had no effect.
-UNMOVED = 1e-3
 
 
 def check_method(method: str, solver: str | None, loss: str, alpha: float | None) -> str:
@@ -365,14 +362,5 @@ def _fit_stored(model: LanguageModel, method: str, task: FitTask) -> FitResult:
         mean_loss_of(model, task.features, recalibrator, loss=loss[0], alpha=loss[1])
         for recalibrator in (Base(), result.recalibrator)
     )
-    record = getattr(result.recalibrator, "sgd_", None)
-    hardly = abs(before - after) < UNMOVED * before and temperature_of(result.recalibrator) is None
-    if record is not None and hardly:
-        warnings.warn(
-            f"{method} hardly differs from the model after {record.steps} steps, in which AdamW changes a "
-            f"weight by at most about {record.drift_bound:.1e}. Use more questions for more steps",
-            SemcalWarning,
-            stacklevel=2,
-        )
     report = {"loss_before": before, "loss_after": after, **result.report}
     return FitResult(result.recalibrator, report)

@@ -255,13 +255,7 @@ def keeps_top(candidate: str) -> bool:
 def paper_schedule(
     method: str, *, weight_decay: float = 0.0, learning_rate: float | None = None, seed: int = 0
 ) -> Schedule:
-    """Return the paper's settings of "TS", "ATS" or "Platt"; `learning_rate` replaces the paper's.
-
-    Examples
-    --------
-    >>> paper_schedule("TS").learning_rate, paper_schedule("Platt").max_norm
-    (0.0001, 1.0)
-    """
+    """Return the paper's settings of "TS", "ATS" or "Platt"; `learning_rate` replaces the paper's."""
     settings = FITTED[method]
     rate = settings.learning_rate if learning_rate is None else learning_rate
     return Schedule(rate, weight_decay, max_norm=settings.max_norm, seed=seed)

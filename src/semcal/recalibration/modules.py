@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
@@ -150,8 +150,14 @@ class ModuleContents(Contents):
             tensors = load_file(weights)
         except (SafetensorError, RuntimeError) as error:
             raise StoreError(f"{weights}: damaged, it contains no tensors. Fit again") from error
-        for problem in _tensor_problems(tensors, module.state_dict()):
-            raise StoreError(f"{weights}: the weights do not match {FILE}: {problem}. Fit again")
+        expected, found = (
+            {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()}
+            for state in (module.state_dict(), tensors)
+        )
+        if expected != found or not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+            raise StoreError(
+                f"{weights}: names, shapes or types differ from {FILE}, or a weight is not finite. Fit again"
+            )
         module.to_empty(device="cpu").load_state_dict(tensors)
         return module.freeze(self.sgd)
 
@@ -173,18 +179,6 @@ class PlattContents(ModuleContents):
     def module(self) -> Platt:
         """Return the affine map."""
         return Platt(self.shape.vocabulary, loss=self.loss, alpha=self.alpha)
-
-
-def _tensor_problems(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> Iterator[str]:
-    for name in sorted(tensors.keys() ^ expected.keys()):
-        yield f"{shown(name)} is {'not expected' if name in tensors else 'missing'}"
-    for name, model in expected.items():
-        tensor = tensors[name]
-        if (tensor.shape, tensor.dtype) != (model.shape, model.dtype):
-            sizes = list(tensor.shape), list(model.shape)
-            yield f"{name} is {tensor.dtype} of shape {sizes[0]}, not {model.dtype} of {sizes[1]}"
-        elif not bool(tensor.isfinite().all()):
-            yield f"{name} has NaN or infinite numbers"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:

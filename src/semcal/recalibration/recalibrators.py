@@ -185,14 +185,7 @@ class TemperatureScaling:
 
 
 def solver_of(recalibrator: AnyRecalibrator) -> str | None:
-    """Return the solver of a recalibrator, "exact", "sgd" or "grid"; None without a fit.
-
-    Examples
-    --------
-    >>> from semcal.recalibration import Base
-    >>> solver_of(Base()), solver_of(TemperatureScaling().fit([[1.0, 0.0]] * 4, [0, 0, 0, 1]))
-    (None, 'exact')
-    """
+    """Return the solver of a recalibrator, "exact", "sgd" or "grid"; None without a fit."""
     if getattr(recalibrator, "sgd_", None) is not None:
         return "sgd"
     if isinstance(recalibrator, GridTemperature):
@@ -204,10 +197,6 @@ def single_temperature(recalibrator: AnyRecalibrator) -> float:
     """Return the single T by which a recalibrator divides every logit.
 
     UsageError without a single T (ATS and Platt); FitError before a fit.
-
-    >>> from semcal.recalibration import SE
-    >>> single_temperature(SE())
-    0.5
     """
     temperature = temperature_of(recalibrator)
     if temperature is not None:

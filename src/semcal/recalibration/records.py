@@ -135,7 +135,6 @@ Loss = tuple[str, float | None]
 """A loss and its α: ("NLL", None), ("SS", 0.25) or ("any", None)."""
 #: The losses in the paper.
 PAPER_LOSSES: tuple[Loss, ...] = (("NLL", None), ("SS", 0.1), ("SS", 0.25), ("SS", 0.5), ("SS", 0.75))
-REFERENCES = ("drawn", "all")
 #: Maximum points of a stored loss curve.
 LOSSES_KEPT = 200
 
@@ -150,25 +149,18 @@ class Schedule:
     epochs: int = 2  # passes over the labeled questions
     batch_size: int = 4  # questions per step; the paper does not report it
     warm_up: float = 0.1  # share of the first epoch in which the learning rate rises linearly
-    #: "drawn": one random reference answer of each question per epoch; "all": all of them, equal weights.
-    references: Literal["drawn", "all"] = "drawn"
+    references: Literal["drawn"] = "drawn"  # one random reference answer of each question per epoch
     seed: int = 0  # seed of the order of questions, the random references and the initial weights of ATS
 
     def __post_init__(self) -> None:
-        check_name(self.references, REFERENCES, what="choice of references")
-        if self.epochs < 1 or self.batch_size < 1 or self.seed < 0:
+        counts = self.epochs >= 1 and self.batch_size >= 1 and self.seed >= 0
+        norm = self.max_norm is None or self.max_norm > 0
+        rates = 0 < self.learning_rate < math.inf and 0 <= self.weight_decay < math.inf
+        if not (counts and norm and rates and 0 <= self.warm_up <= 1):
             raise UsageError(
-                f"schedule: got epochs={self.epochs}, batch_size={self.batch_size}, seed={self.seed}. Pass "
-                "at least 1 epoch, a batch size of at least 1 and a seed of at least 0"
+                f"schedule: got {self}. Pass a positive learning rate, number of epochs, batch size and "
+                "norm, a weight decay and a seed of at least 0, and a warm-up share in [0, 1]"
             )
-        rate, decay, norm = self.learning_rate, self.weight_decay, self.max_norm
-        if not (0 < rate < math.inf and 0 <= decay < math.inf and 0 <= self.warm_up <= 1):
-            raise UsageError(
-                f"schedule: got learning_rate={rate}, weight_decay={decay}, warm_up={self.warm_up}. Pass a "
-                "positive learning rate, a weight decay of at least 0 and a warm-up share in [0, 1]"
-            )
-        if norm is not None and not norm > 0:
-            raise UsageError(f"max_norm: got {norm}. Pass a positive number or None")
 
 
 def learning_rates(schedule: Schedule, steps: int) -> list[float]:
@@ -183,11 +175,7 @@ def learning_rates(schedule: Schedule, steps: int) -> list[float]:
 
 
 def block_means(losses: Sequence[float], count: int = LOSSES_KEPT) -> tuple[float, ...]:
-    """Return at most `count` means of consecutive losses, over blocks of nearly equal size.
-
-    >>> block_means([4.0, 2.0, 3.0, 1.0, 1.0], count=2)
-    (3.0, 1.6666666666666667)
-    """
+    """Return at most `count` means of consecutive losses, over blocks of nearly equal size."""
     count = min(count, len(losses))
     edges = [len(losses) * i // count for i in range(count + 1)] if count else [0]
     return tuple(math.fsum(losses[a:b]) / (b - a) for a, b in pairwise(edges))
@@ -199,9 +187,8 @@ class GradientSteps:
 
     schedule: Schedule
     steps: Annotated[int, Field(ge=1, lt=2**63)]
-    drift_bound: Annotated[
-        float, Field(ge=0)
-    ]  # sum of the learning rates: approximate maximum change of a parameter by AdamW
+    #: Sum of the learning rates: approximate maximum change of a parameter by AdamW.
+    drift_bound: Annotated[float, Field(ge=0)]
     losses: tuple[float, ...] = field(repr=False)  # mean nats per token over blocks of steps
     exact_temperature: PositiveFloat | None = None  # TS: optimum of the same loss over all references
 
@@ -236,15 +223,15 @@ class TemperatureFit:
         """The fitted T."""
         return self.certificate.temperature
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return the confidence interval of T, NaN without a standard error.
+    def interval(self) -> tuple[float, float]:
+        """Return the 95% interval of T, NaN without a standard error.
 
         It is log T ± its standard error times the quantile of Student's t with clusters − 1 degrees of
         freedom.
         """
         if math.isnan(self.standard_error):
             return math.nan, math.nan
-        factor = float(scipy.special.stdtrit(self.n_clusters - 1, (1 + level) / 2))
+        factor = float(scipy.special.stdtrit(self.n_clusters - 1, 0.975))
         away = math.exp(min(factor * self.standard_error / self.temperature, math.log(T_MAX / T_MIN)))
         return max(self.temperature / away, T_MIN), min(self.temperature * away, T_MAX)
 
@@ -290,14 +277,7 @@ FEWEST, FEW = 5, 50
 
 
 def check_enough(questions: int, *, of: str = "to fit to") -> None:
-    """Raise FitError below 5 labeled questions; `of` is a phrase for their use.
-
-    Examples
-    --------
-    >>> check_enough(2)
-    Traceback (most recent call last):
-    semcal.errors.FitError: questions: got 2 labeled questions to fit to, expected at least 5. Label more ...
-    """
+    """Raise FitError below 5 labeled questions; `of` is a phrase for their use."""
     if questions < FEWEST:
         raise FitError(
             f"questions: got {questions} labeled question{'' if questions == 1 else 's'} {of}, expected at "

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from semcal import metrics
 from semcal.data.question import Question
-from semcal.errors import FitError, InputError, QuestionError, UsageError
+from semcal.errors import FitError, QuestionError, UsageError
 from semcal.grading.grade import grade_clusters, grade_row, grade_together
 from semcal.grading.rules import RuleGrader
 from semcal.measures import MEASURES
@@ -34,8 +34,7 @@ from semcal.models.protocols import LanguageModel, Sampler
 from semcal.models.sample import SampleStep, Sampling, question_blocks
 from semcal.recalibration.files import Provenance
 from semcal.recalibration.methods import FITTED, FitTask, paper_schedule, run_fit
-from semcal.recalibration.records import CHOSEN_BY, PAPER_LOSSES, Loss, check_enough, warn_if_few
-from semcal.registry import check_name
+from semcal.recalibration.records import PAPER_LOSSES, Loss, check_enough, warn_if_few
 from semcal.rows import Grades, Json, Row, Rows, check_distinct, warn_of_failures
 from semcal.steps import Block, Stage, WorkerState, run_stages
 from semcal.store import Store
@@ -216,11 +215,10 @@ def candidate_scores(candidates: Mapping[str, Sequence[Rows]], *, bins: int = 15
 
     The rows of the candidates are of the same questions, in any order; a row without the measure counts as
     null. A measure that is null for all questions is omitted (without log-likelihoods, all but E-SC);
-    FitError if no measure is left. InputError if a question occurs twice, or if a candidate lacks it.
+    FitError if no measure is left.
     """
     scores = {}
     for measure, rows_of in candidates.items():
-        check_name(measure, MEASURES, what="measure")
         confidence, correct = _paired(rows_of, measure)
         if confidence.shape[1]:
             scores[measure] = [
@@ -246,16 +244,7 @@ def _paired(candidates: Sequence[Rows], measure: str) -> NDArray[np.float64]:
 
     A null of one candidate must not be an advantage.
     """
-    by_id: list[dict[str, Row]] = []
-    for rows in candidates:
-        check_distinct(row.id for row in rows)
-        by_id.append({row.id: row for row in rows})
-    for candidate in by_id[1:]:
-        for missing in by_id[0].keys() ^ candidate.keys():
-            raise InputError(
-                f"candidates: question {missing!r} is missing for some. Pass rows of the same questions for "
-                "every candidate"
-            )
+    by_id = [{row.id: row for row in rows} for rows in candidates]
     values = [
         [
             (rows[name].measured.confidence.get(measure), rows[name].graded.of_measure(measure))
@@ -278,14 +267,7 @@ def choose(
     """Return the choice with the highest gain, or `by` "brier" with the lowest Brier score.
 
     Scores within 1e-12 of the best are tied. Among tied choices the simplest wins, then the first.
-
-    Examples
-    --------
-    >>> scores = [Score(gain, brier, 0, 0, 0, 1) for gain, brier in ((0, 0.1), (0.2, 0.2), (0.2, 0.2))]
-    >>> [choose(["a", "bbb", "cc"], scores, simplicity=len, by=by) for by in ("gain", "brier")]
-    ['cc', 'a']
     """
-    check_name(by, CHOSEN_BY, what="rule of choice")
     losses = [-score.gain if by == "gain" else score.brier for score in scores]
     least = min(losses)
     return min((choice for choice, loss in zip(choices, losses) if loss <= least + TIE), key=simplicity)
@@ -341,22 +323,11 @@ def select(
 ) -> Selection:
     """Select for each measure the candidate, and a for T-SC and G-SC, with the highest gain.
 
-    Scores within 1e-12 of the best are tied. Among tied entries the simplest wins, by these rules in order:
-    no fit, then NLL, then SS; the smaller α of SS; no weight decay, then 0, then more; a closer to 1 (smaller
-    |log a|; B-SC is T-SC with a = 1); the first candidate.
-
-    `candidates` maps candidates to the rows of `under_alphas` for the same validation questions. A measure
-    that is null for all questions is omitted. `by="brier"` is the paper's rule, the lowest Brier score: it
-    prefers a candidate whose answers are nearly all wrong with little confidence. The scores of selected
-    entries are optimistic.
+    `candidates` maps candidates to the rows of `under_alphas` for the same validation questions. Among tied
+    entries the simplest wins, in this order: no fit, then NLL, then SS; the smaller α of SS; no weight decay,
+    then 0, then more; a closer to 1; the first candidate. `by="brier"` is the paper's rule, the lowest Brier
+    score: it prefers a candidate whose answers are nearly all wrong with little confidence.
     """
-    names = [candidate.name for candidate in candidates]
-    if not names or len(set(names)) < len(names):
-        raise UsageError(
-            f"candidates: got the names {names}. Pass one or more candidates with distinct names"
-        )
-    if not measure_alphas:
-        raise UsageError("measure_alphas: got none. Pass at least one number for T-SC and G-SC, such as 0.5")
     tried = {
         name: [
             (candidate, a, rows)
@@ -493,7 +464,6 @@ def save_choices(
     """
     from semcal.recalibration.files import save_pretrained
 
-    check_name(measure, chosen, what="measure")
     rows: dict[str, Json] = {row["measure"]: dict(row) for row in table if row["chosen"]}
     for name, path in [*((name, folder / name) for name in chosen), (measure, folder)]:
         scores = {"by": by, **{key: rows[name].get(key) for key in KEPT_SCORES}}
@@ -523,12 +493,6 @@ class TemperatureGrid:
             measure: GridTemperature(temperature, measure=measure, by=self.by)
             for measure, temperature in self.temperatures.items()
         }
-
-    @property
-    def at_edge(self) -> tuple[str, ...]:
-        """Measures whose temperature is at an end of the grid, so that the optimum may be outside."""
-        ends = (min(self.grid), max(self.grid))
-        return tuple(measure for measure, t in self.temperatures.items() if t in ends)
 
     def table(self) -> list[Json]:
         """Return one dict per measure and temperature: measure, temperature, gain, brier, …, chosen."""

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from semcal.errors import FitError, SemcalWarning, UsageError
+from semcal.errors import SemcalWarning
 from semcal.models.features import BlockShape, FitFeatures, Head
 from semcal.recalibration.exact_solver import (
     LogPartitionTable,
@@ -56,19 +56,12 @@ def drawn_answers(features: FitFeatures, *, seed: int, epoch: int) -> Tensor:
 
 def training_plan(features: FitFeatures, schedule: Schedule) -> list[Tensor]:
     """Return the answers of each step: questions in a new random order in each epoch."""
-    if not len(features.targets):
-        raise FitError("questions: no answer token to fit to. Pass labeled questions")
     check_enough(features.labelled_questions())
     steps: list[Tensor] = []
     for epoch in range(schedule.epochs):
         answers = drawn_answers(features, seed=schedule.seed, epoch=epoch)
-        groups = answers[:, None].unbind()
-        if schedule.references == "all":
-            count = torch.bincount(features.answer_question)
-            groups = torch.split(torch.arange(len(features.answer_question)), count[count > 0].tolist())
-        order = np.random.default_rng([schedule.seed, epoch, 1]).permutation(len(groups))
-        for start in range(0, len(order), schedule.batch_size):
-            steps.append(torch.cat([groups[i] for i in order[start : start + schedule.batch_size]]))
+        order = np.random.default_rng([schedule.seed, epoch, 1]).permutation(len(answers))
+        steps += torch.split(answers[torch.from_numpy(order)], schedule.batch_size)
     return steps
 
 
@@ -112,22 +105,14 @@ def _result(
 
 
 def _loss_of_tokens(
-    features: FitFeatures,
-    table: LogPartitionTable,
-    schedule: Schedule,
-    *,
-    loss: str,
-    alpha: float | None,
+    table: LogPartitionTable, *, loss: str, alpha: float | None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the function (tokens (n,), β (n,)) → mean loss."""
     weight, centre = table.terms(loss=loss, alpha=alpha)
-    sample = features.token_weights() if schedule.references == "all" else torch.ones_like(centre)
 
     def mean(tokens: Tensor, beta: Tensor) -> Tensor:
         log_partition = table.log_partition(table.position[tokens], beta)
-        losses = weight[tokens] * (log_partition - beta.double() * centre[tokens])
-        w = sample[tokens]
-        return (w * losses).sum() / w.sum()
+        return (weight[tokens] * (log_partition - beta.double() * centre[tokens])).mean()
 
     return mean
 
@@ -152,7 +137,7 @@ def fit_ts(
     check_loss(loss, alpha)
     schedule = schedule or paper_schedule("TS")
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
+    mean = _loss_of_tokens(table, loss=loss, alpha=alpha)
     plan = training_plan(features, schedule)
     log_temperature = torch.zeros((), dtype=torch.float64, requires_grad=True)
 
@@ -195,20 +180,14 @@ def fit_ats(
 ) -> FitResult:
     """Train ATS with a block of a shape, on the CPU; otherwise like `fit_ts`.
 
-    FitError also if the states of whole sequences were not stored, UsageError if the hidden sizes of the
-    block and the states differ.
+    FitError also if the states of whole sequences were not stored.
     """
     schedule = schedule or paper_schedule("ATS")
-    width = features.states.shape[1]
-    if shape.hidden_size != width:
-        raise UsageError(
-            f"shape: hidden_size is {shape.hidden_size}, but states have width {width}. Pass {width}"
-        )
     ats = ATS(shape, loss=loss, alpha=alpha, seed=schedule.seed)
     plan = training_plan(features, schedule)
     features.check_whole()  # before the table is made
     table = table or tabulate(features, head)
-    mean = _loss_of_tokens(features, table, schedule, loss=loss, alpha=alpha)
+    mean = _loss_of_tokens(table, loss=loss, alpha=alpha)
 
     def loss_of(answers: Tensor) -> Tensor:
         beta = batch_inverse_temperatures(ats, features.sequences(answers), features.prefix)
@@ -230,17 +209,15 @@ def fit_platt(
     """Train Platt on the device of the head's logits; otherwise like `fit_ts`."""
     schedule = schedule or paper_schedule("Platt")
     plan = training_plan(features, schedule)
-    rows, sample = features.predicting_rows(), features.token_weights()
-    if schedule.references == "drawn":
-        sample = torch.ones_like(sample)
+    rows = features.predicting_rows()
     first = head(features.states[rows[:1]])
     platt = Platt(first.shape[1], loss=loss, alpha=alpha).to(first.device)
     streamed = _with_logits(features, head, rows, plan, at_once=max(1, CHUNK // first.shape[1]))
 
     def loss_of(_: Tensor) -> Tensor:
         tokens, logits = next(streamed)
-        targets, weights = features.targets[tokens].to(logits.device), sample[tokens].to(logits.device)
-        return mean_loss(platt.log_probs(logits), targets, weights, loss=loss, alpha=alpha)
+        targets = features.targets[tokens].to(logits.device)
+        return mean_loss(platt.log_probs(logits), targets, loss=loss, alpha=alpha)
 
     record, losses = _train(list(platt.parameters()), plan, loss_of, schedule, progress)
     return _result(platt.freeze(record), record, losses)
