@@ -87,8 +87,8 @@ def measure_rows(objects: Sequence[Json], *, sharper: Sequence[Sequence[str]] = 
 def cluster_rows(objects: Sequence[Json], **options: Any) -> tuple[list[dict[str, Any]], int]:
     """`cluster_rows`: the rows, and the number of NLI calls."""
     progress = options.pop("progress", None)
-    clustered = grouping.cluster_rows(as_rows(objects), ClusterConfig(**options), progress=progress)
-    return as_json(clustered.rows), clustered.calls
+    rows, calls = grouping.cluster_rows(as_rows(objects), ClusterConfig(**options), progress=progress)
+    return as_json(rows), calls
 
 
 def calibrate_samples(

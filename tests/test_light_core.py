@@ -169,7 +169,7 @@ def test_the_demo_shows_the_example_set_before_it_names_the_extra(tmp_path: Path
     done = run(tmp_path, "demo", "--out", "out")
     (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert (done.returncode, "semcal demo" in error, "'semcal[models]'" in error) == (1, True, True)
-    assert "What is the capital of Australia?" in done.stdout
+    assert "Part 1: 419 questions" in done.stdout
     assert (tmp_path / "out" / "example-set" / "calibration.json").is_file()
 
 

@@ -59,8 +59,7 @@ CALIBRATE = "calibrate rows.jsonl --equivalence exact --out o"
         ("measure rows.jsonl --answer given", "--answer"),
         ("import lm_eval lm.jsonl", "'lm_eval'"),
         ("import lm-eval lm.jsonl --requests lm.jsonl", "--requests"),
-        ("import lm-eval lm.jsonl --answer greedy", "--answer greedy: lm-eval"),
-        ("import inspect lm.jsonl --answer greedy", "--answer greedy: inspect"),
+        ("import lm-eval lm.jsonl --answer greedy", "--answer: got greedy"),
         ("cluster rows.jsonl --out calibration --overwrite", "is a folder"),
         # Answers
         ("ask nosuch.jsonl --model none", "'nosuch.jsonl'"),

