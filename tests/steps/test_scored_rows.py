@@ -322,3 +322,8 @@ def test_a_model_is_not_asked_with_a_calibration_of_a_score() -> None:
     calibration = semcal.Calibrator().fit_rows(world(60))
     with pytest.raises(UsageError, match="calibration"):
         semcal.SemanticUQ(FakeLanguageModel({}), calibration=calibration)
+
+
+def test_the_verdict_is_not_a_score() -> None:
+    with pytest.raises(UsageError, match="score: 'correct'"):
+        ScoreColumn.parse("correct")

@@ -377,8 +377,8 @@ class ScoreColumn:
         (ScoreColumn(name='margin', falling=None, low=0.0, high=1.0), True)
         """
         name, direction = name_and_direction(text)
-        if not name or name in SHARES:
-            raise UsageError(f"score: {shown(text)} is not a column of the rows. Name a column of numbers")
+        if not name or name in (*SHARES, "correct"):
+            raise UsageError(f"score: {shown(text)} is not a score of answers. Name a column of numbers")
         return cls(name, None if direction is None else direction == "falling")
 
     @property
