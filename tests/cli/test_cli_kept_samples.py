@@ -225,6 +225,7 @@ def test_measure_checks_what_sampled_its_rows(
     code, found, err = semcal("measure", write(tmp_path / "rows.jsonl", rows), "--calibration", alone)
     if message:
         assert (code, message in err) == (2, True), err
+        assert "--force" not in err  # which measure lacks
     else:
         assert (code, len(found)) == (0, 3), err
         assert "cannot be checked" not in err  # 'sampled_by' and 'clustered_by' tell

@@ -83,7 +83,7 @@ def test_thinking_that_the_token_limit_ends_is_no_answer_and_a_warning(file: Pat
         code, rows, said = semcal("sample", file, "--limit", 2, "--model", server.name, "--m", 3)
     assert (code, [row["samples"] for row in rows]) == (0, [[None, None, None]] * 2)
     assert "6 of 6 samples have no answer" in said
-    assert "6 answers followed a thinking part, which is left out, 6 of them cut off" in said
+    assert "6 answers followed a thinking part, which is left out, 6 of them without an answer" in said
 
 
 class Shaping(FakeServer):

@@ -322,3 +322,5 @@ def test_the_commands_check_given_answers(tmp_path: Path) -> None:
     assert by_measure["E-SC"]["brier"] == pytest.approx(base["brier"])
     assert by_measure["Calibrated"]["brier"] < base["brier"]
     assert command("measure", clustered, "--calibration", folder, "--answer", "modal")[0] == 2
+    code, _, told = command("ask", "Who?", "--model", "atlas", "--calibration", folder, "--force")
+    assert (code, "'answer'" in told) == (2, True)

@@ -179,7 +179,7 @@ def test_questions_without_an_answer_are_no_labels_of_a_map_and_count_as_wrong()
     assert (point.threshold, point.answered, point.coverage) == (0.0, 160, 0.8)  # the others abstain
 
 
-@pytest.mark.filterwarnings("ignore:140 of 1200 samples have no answer")
+@pytest.mark.filterwarnings("always:140 of 1200 samples have no answer")
 def test_the_accuracies_of_a_share_and_of_a_probability_are_one(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", [row.to_json() for row in labelled(120, 20)])
     assert command("calibrate", path, "--equivalence", "exact", "--out", tmp_path / "c")[0] == 0
@@ -189,8 +189,9 @@ def test_the_accuracies_of_a_share_and_of_a_probability_are_one(tmp_path: Path) 
         ("grade",),
     )
     for name, *options in steps:
-        code, out, _ = command(name, path, *options)
+        code, out, told = command(name, path, *options)
         assert code == 0
+        assert ("140 of 1200 samples have no answer; " in told) == (name == "cluster")
         path = write(tmp_path / f"{name}.jsonl", out)
     last = out[-1]
     assert (last["answer"], last["probability"], last["abstained"]) == (None, None, True)
@@ -202,6 +203,7 @@ def test_the_accuracies_of_a_share_and_of_a_probability_are_one(tmp_path: Path) 
     assert (share["n"], share["accuracy"]) == (p["n"], p["accuracy"]) == (120, pytest.approx(p["accuracy"]))
 
 
+@pytest.mark.filterwarnings("ignore:.* samples have no answer")
 def test_a_pipe_keeps_likelihoods_beside_null_samples(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     code, (row,), told = command(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 #: The options of `semcal sample` for the fields of `sampled_by`.
 OPTIONS = {"m": "--m", "max_new_tokens": "--max-new-tokens", "temperature": "--temperature"}
+_REMEDY = "Use the settings that sampled the rows, or sample again"
 
 
 def check_beside(calibration: Calibration, settings: Mapping[str, object]) -> None:
@@ -161,7 +162,10 @@ def check_sampled_by(
     """
     by, name = row.sampled_by, f"question {row.id!r}"
     if provenance and by.model is not None and by.revision is not None and by.prompt_hash is not None:
-        provenance.check(model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what=name)
+        what = f"{reference} ({name})"
+        provenance.check(
+            model=by.model, revision=by.revision, prompt_hash=by.prompt_hash, what=what, advice=_REMEDY
+        )
     expected: dict[str, object] = {}
     if calibration is not None:
         limit = calibration.max_new_tokens or default_max_new_tokens(open_book=row.context is not None)
@@ -184,7 +188,7 @@ def check_sampled_by(
         if stated != value:
             raise UsageError(
                 f"{name} was sampled with {OPTIONS.get(key, key)} {shown(stated)}, and {reference} is of "
-                f"{shown(value)}. Use the settings that sampled it, or sample again"
+                f"{shown(value)}. {_REMEDY}"
             )
 
 

@@ -121,6 +121,8 @@ def command(options: AskOptions, server: opt.ServerOptions) -> int:
     from semcal.uncertainty import AskStep, SemanticUQ
 
     options, calibration = _with_calibration(options)
+    if single is not None and "given" in (options.answer, calibration and calibration.answer_kind):
+        raise UsageError("--answer given: pass a file of rows with the column 'answer', or -")
     if single is None:
         read, total = counted(options.question, open_questions(options.question, options.columns))
     else:

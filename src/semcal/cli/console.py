@@ -173,7 +173,7 @@ def spending(label: str, **roles: object) -> Iterator[None]:
                 info(f"{label}: {f'{role}: ' * (len(clients) > 1)}{client.usage.text()}")
         replies = getattr(roles.get("model"), "replies", None)
         if replies is not None and replies.thought:
-            cut = f", {replies.cut} of them cut off by the token limit" if replies.cut else ""
+            cut = f", {replies.cut} of them without an answer" if replies.cut else ""
             info(f"{label}: {replies.thought} answers followed a thinking part, which is left out{cut}")
         for client in clients:  # now, because Python ignores Ctrl-C during garbage collection
             client.close()

@@ -281,6 +281,7 @@ def cluster(options: ClusterOptions, server: opt.ServerOptions) -> int:
                 references += [row.answers for row in block.rows if row.is_labelled and not row.has("fields")]
         code = results.bad.exit_code()
         equivalence_name = load().equivalence.name
+    warn_of_cut_draws(costs["cut"], costs["draws"], costs["none"])
     opt.report_invalid("cluster", equivalence_name, costs)
     if not needs_no_model(equivalence_name) and (suggestion := suggest_labels(references)):
         info(f"cluster: {suggestion}")

@@ -526,16 +526,16 @@ class ClusterStep(Step):
         """Cluster the rows without a failure."""
         answered = [row for row in rows if row.failure is None]
         config = ClusterConfig(models.equivalence, self.linkage, self.merge_refusals)
-        hits = getattr(models.equivalence, "hits", 0)
         clustered, calls = cluster_rows(answered, config, progress=progress)
         n_draws = [len(part) for row in answered for part in _by_temperature(row)]
+        cut, draws, none = count_ends(answered)
         models.costs.update(
             calls=calls,
-            hits=getattr(models.equivalence, "hits", 0) - hits,
             pairs=sum(n * (n - 1) for n in n_draws),
-            draws=sum(n_draws),
+            draws=draws,
+            cut=cut,
+            none=none,
             invalid=sum(count_invalid(models.equivalence, row.texts) for row in answered),
-            none=count_ends(answered)[2],
         )
         clustered_rows = iter(clustered)
         return [row if row.failure else next(clustered_rows) for row in rows]

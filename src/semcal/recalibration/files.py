@@ -55,6 +55,7 @@ class Provenance:
         prompt_hash: str | None = None,
         what: str = "recalibrator",
         difference: str | None = None,
+        advice: str = _ADVICE,
     ) -> None:
         """Raise UsageError unless the origin has these weights (and this prompt, if given).
 
@@ -71,12 +72,12 @@ class Provenance:
         elif self.revision != revision:
             raise UsageError(
                 f"{what}: fitted on {self.model} (revision {_short(self.revision)}), not on {model} "
-                f"(revision {_short(revision)}). {_ADVICE}"
+                f"(revision {_short(revision)}). {advice}"
             )
         if prompt_hash is not None and self.prompt_hash != prompt_hash:
             raise UsageError(
                 f"{what}: fitted with another prompt "
-                f"({difference or 'system message, few-shot examples or template'}). {_ADVICE}"
+                f"({difference or 'system message, few-shot examples or template'}). {advice}"
             )
 
 
