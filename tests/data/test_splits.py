@@ -98,6 +98,7 @@ def test_test_questions_of_their_own_are_taken_out_of_the_pool():
     ("pool", "options", "named"),
     [
         (make_pool(47), {}, "calibration-train: 19 questions are left, expected 20"),
+        (make_pool(12), {}, "^test: "),  # the first part that is too small
         (make_pool(47), {"test_questions": make_pool(10, prefix="dev")}, "test: 10 questions"),
         (grouped_pool(4, 20), {"sizes": SplitSizes(0, validation=10, test=15, few_shot=3)}, "validation"),
         ([*make_pool(60), Question("x", "Why?")], {}, "'x'"),
