@@ -185,7 +185,7 @@ def held_means(name: str, n: int, right: float) -> np.ndarray:
         for row, metric in zip(found, MEANS):
             one, least = drawn.interval(0, metric), METRICS[metric].least
             resampled = drawn.resampled[0][metric]
-            plain = interval_of(metric, one.estimate, resampled, 0.95, least=least, most=1.0)
+            plain = interval_of(metric, one.estimate, resampled, least=least, most=1.0)
             true = worth[metric].mean()
             row[:2] += [each.low - 1e-9 <= true <= each.high + 1e-9 for each in (plain, one)]
             row[2:] += [each.high - each.low for each in (plain, one)]
