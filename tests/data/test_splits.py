@@ -89,7 +89,6 @@ def test_test_questions_of_their_own_are_taken_out_of_the_pool():
     leaked = [Question(f"leak-{q.id}", q.question, q.answers) for q in held_out]
     for twice in (leaked, held_out):
         splits = split_questions(make_pool(40) + twice, test_questions=held_out, sizes=SMALL)
-        assert len(splits.test) == 15
         assert {q.id for q in splits.test} <= {q.id for q in held_out}
         assert_disjoint(splits)
 
