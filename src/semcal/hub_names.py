@@ -45,7 +45,7 @@ NLI_MODEL = NamedKind(
     "NLI model",
     "config.json",
     {"default": "semcal.demo.paths:equivalence_model_dir", "atlas": "semcal.demo.paths:nli_model_dir"},
-    f"{_CHECKPOINT}'default', 'exact' or 'atlas'",
+    f"{_CHECKPOINT}'default', 'exact' or 'atlas', as the equivalence",
 )
 RECALIBRATOR = NamedKind(
     "recalibrator",
@@ -109,7 +109,7 @@ def locate(name: str | Path, kind: NamedKind, *, revision: str | None = None) ->
         wrong = "a GGUF holds a language model" if path.is_file() else "the file does not exist"
         raise kind.error(f"{name}: {wrong}; {kind.advice}")
     if isinstance(name, Path) or not is_hub_id(name):
-        raise kind.error(f"{name}: the directory does not exist; {kind.advice}")
+        raise kind.error(f"{kind.what} {str(name)!r}: the directory does not exist; {kind.advice}")
     reason = unreachable()
     if reason is not None and not is_cached(name, kind.file, revision=revision):
         raise kind.error(

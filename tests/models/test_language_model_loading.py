@@ -190,7 +190,7 @@ def test_what_is_no_causal_language_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="encoder-decoder"):
         semcal.load_model(tmp_path)
     (tmp_path / "model.bin").write_text("x")
-    with pytest.raises(ModelError, match=r"model\.bin: the directory does not exist"):
+    with pytest.raises(ModelError, match=r"model\.bin': the directory does not exist"):
         semcal.load_model(tmp_path / "model.bin")
 
 

@@ -158,8 +158,8 @@ LABELLED = [{"question": "Who?", "answers": "Ana"}]
 FIVE = [{"id": str(n), **LABELLED[0]} for n in range(5)]
 WRONG_CALLS: list[tuple[Callable[[], Any], str]] = [
     (lambda: semcal.ask_many(NoModel, ["Who?"]), "^model: .*NoModel"),
-    (lambda: semcal.calibrate("./none", LABELLED), "./none: the dir"),
-    (lambda: semcal.score(SAMPLED, "nil"), "nil: the dir"),
+    (lambda: semcal.calibrate("./none", LABELLED), "./none': the dir"),
+    (lambda: semcal.score(SAMPLED, "nil"), "nil': the dir"),
     (lambda: semcal.SemanticUQ(MODEL, equivalence=MODEL), "^equivalence: .* got"),
     (lambda: semcal.score(SAMPLED, grader="rule"), "did you mean 'rules'"),
     (lambda: semcal.score(SAMPLED, "exact", grader="nli"), "^grader: .nli"),

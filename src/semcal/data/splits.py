@@ -171,8 +171,7 @@ def split_questions(
     usual = FEW_SHOT_OPEN_BOOK if open_book else FEW_SHOT_CLOSED_BOOK
     few_shot = usual if sizes.few_shot is None else sizes.few_shot
     train = sizes.calibration_train
-    pool_sizes = {"few-shot": few_shot, "validation": sizes.validation, "calibration-train": train or 0}
-    test_sizes = {"test": sizes.test}
+    expected = {"few-shot": few_shot, "test": sizes.test, "validation": sizes.validation}
     pool_groups = iter(groups)
     parts = {
         "few-shot": _next_part(pool_groups, few_shot, a_group=1),
@@ -180,7 +179,7 @@ def split_questions(
         "validation": _next_part(pool_groups, sizes.validation),
         "calibration-train": _next_part(pool_groups, train),
     }
-    for name, size in (pool_sizes | test_sizes).items():
+    for name, size in (expected | {"calibration-train": train or 0}).items():
         if len(parts[name]) < size:
             raise InputError(
                 f"{name}: {len(parts[name])} questions are left, expected {size}. The questions of a group "
