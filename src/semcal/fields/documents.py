@@ -30,7 +30,8 @@ from semcal.rows import TokenScores
 TRIES = 20
 _FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
 _BRACKET = re.compile(r"\{")
-#: The parts of a text that tell where an object ends.
+#: The beginning of an object, and the parts of a text that tell where it ends.
+_OBJECT = re.compile(r"""\{\s*(?:["']|\w+\s*:)""")
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 _BETWEEN = re.compile(r"[\s,:]*")
 _NO_WORD, _DIGIT = re.compile(r"[\W_]"), re.compile(r"\d")
@@ -71,6 +72,8 @@ def locate_document(schema: Schema, text: str | None) -> tuple[JsonValue, int]:
         except InvalidDocument as invalid:
             error = error or invalid
         except (ValueError, RecursionError) as damage:
+            if not _OBJECT.match(answer, start):  # a bracket of the text around the document
+                continue
             error = error or InvalidDocument(f"/: the JSON is damaged or cut: {damage}")
         read.append((start, _end(answer, start)))
     raise error or InvalidDocument("/: the text holds no JSON object")
