@@ -87,7 +87,8 @@ class SemcalPart(_Part):
         has_probability = verdict.probability is not None
         values = vars(answer) | vars(verdict) | vars(answered)
         values |= {"answer": answer.text, "confidence": verdict.probability, "reason": answer.reason}
-        values |= {"m": len(answer.row.json.get("samples") or ()), "audit": answered.audited}
+        drawn = answer.row.json.get("samples")  # of a row with a score: any value
+        values |= {"m": len(drawn) if isinstance(drawn, list) else 0, "audit": answered.audited}
         values["explanation"] = (answer if has_probability else replace(answer, like=None)).explanation
         values["meanings"] = [
             ListedMeaning(
