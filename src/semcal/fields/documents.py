@@ -28,10 +28,10 @@ from semcal.rows import TokenScores
 
 #: Brackets of a text that are tried as the beginning of a document.
 TRIES = 20
-_FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
-_BRACKET = re.compile(r"\{")
-#: The beginning of an object, and the parts of a text that tell where it ends.
-_OBJECT = re.compile(r"""\{\s*(?:["']|\w+\s*:)""")
+_OBJECT = r"""\{\s*(?:["'}]|\w+\s*:)"""  # how an object begins, or what should be one
+_FENCE = re.compile(rf"```(?:json)?\s*(?={_OBJECT})", re.IGNORECASE)
+_BRACKET = re.compile(_OBJECT)
+#: The parts of a text that tell where an object ends.
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 _BETWEEN = re.compile(r"[\s,:]*")
 _NO_WORD, _DIGIT = re.compile(r"[\W_]"), re.compile(r"\d")
@@ -72,8 +72,6 @@ def locate_document(schema: Schema, text: str | None) -> tuple[JsonValue, int]:
         except InvalidDocument as invalid:
             error = error or invalid
         except (ValueError, RecursionError) as damage:
-            if not _OBJECT.match(answer, start):  # a bracket of the text around the document
-                continue
             error = error or InvalidDocument(f"/: the JSON is damaged or cut: {damage}")
         read.append((start, _end(answer, start)))
     raise error or InvalidDocument("/: the text holds no JSON object")
