@@ -483,16 +483,20 @@ class _Parser:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
         discriminator = json.get("discriminator") or {}
-        given, mapping = discriminator.get("propertyName"), discriminator.get("mapping") or {}
-        if not isinstance(given, str | None) or not isinstance(mapping, Mapping):
+        given, mapping = discriminator.get("propertyName", ""), discriminator.get("mapping") or {}
+        if not isinstance(given, str) or not isinstance(mapping, Mapping):
             raise InputError(
                 f"'schema' {place}: 'discriminator' cannot be {shown(discriminator)}. Correct it"
             )
         branches = []
         for number, part in enumerate(json[combined]):
             inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
-            if given is not None and isinstance(part, Mapping) and "$ref" in part:
-                inner = _tagged(inner, part["$ref"], given, mapping)
+            ref = part.get("$ref") if isinstance(part, Mapping) else None
+            own = (inner.get("properties") or {}).get(given)
+            if ref and isinstance(own, Mapping) and not {"const", "enum"} & own.keys():
+                names = [name for name, target in mapping.items() if target == ref]
+                own = {**own, "enum": names or [ref.rpartition("/")[2]]}  # as OpenAPI maps the references
+                inner = {**inner, "properties": {**inner["properties"], given: own}}
             branches.append(
                 (number, {**inner, **rest} if "type" not in rest else {**rest, **inner}, inner_trail)
             )
@@ -543,16 +547,6 @@ def _description(json: Mapping[str, Any]) -> str:
 def _tag_values(node: Node, tag: str) -> list[str]:
     rules = node.properties[tag].rules if tag in node.properties else {}
     return [str(value) for value in ([rules["const"]] if "const" in rules else rules.get("enum", ()))]
-
-
-def _tagged(json: dict[str, Any], ref: str, tag: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object with the values of its discriminator: those of OpenAPI's mapping, if it names none."""
-    properties = json.get("properties") or {}
-    own = properties.get(tag)
-    if not isinstance(own, Mapping) or {"const", "enum"} & own.keys():
-        return json
-    values = [value for value, target in mapping.items() if target == ref] or [ref.rpartition("/")[2]]
-    return {**json, "properties": {**properties, tag: {**own, "enum": values}}}
 
 
 def _common_tag(nodes: Sequence[Node], given: str | None) -> str:
