@@ -63,6 +63,8 @@ def invoice(**fields):
         'Here it is:\n```json\n{"vendor": "Acme", "lines": []}\n```\nDone {it}.',
         'Wrong: {"vendor": "B", "lines": [{"name": "x"}],} Right: {"vendor": "Acme", "lines": []}',
         'I see {no JSON} and {"other": 1}, so {"vendor": "Acme", "lines": []}',
+        '{{"vendor": "Acme", "lines": []}}',
+        'An object begins with {, so: {"vendor": "Acme", "lines": []}',
         '<think>{"vendor": "B", "lines": []}?</think> {"vendor": "Acme", "lines": []}',
     ],
 )

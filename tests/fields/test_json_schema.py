@@ -33,6 +33,7 @@ def leaf(**rules) -> Node:
         ({"$ref": "https://example.org/a.json"}, "#/properties/a"),
         ({"$ref": "#/$defs/nowhere"}, "#/properties/a"),
         ({"oneOf": [{"type": "object"}] * 2, "discriminator": {"propertyName": "kind"}}, "#/properties/a"),
+        ({"oneOf": [{"type": "object"}] * 2, "discriminator": {"propertyName": ["kind"]}}, "#/properties/a"),
         ({"oneOf": [{"type": "object"}, {"type": "object", "properties": {"x": {}}}]}, "#/properties/a"),
         ({"not": {}}, "#/properties/a"),
         ({"pattern": "("}, "#/properties/a"),
@@ -107,6 +108,21 @@ def test_tuples_and_known_keys_are_read(part, valid, invalid):
     assert parsed.root.read({"a": valid}) == {"a": valid}
     with pytest.raises(InvalidDocument, match="/a"):
         parsed.root.read({"a": invalid})
+
+
+def test_a_mapping_of_openapi_tells_objects_apart():
+    kinds = {
+        name: {"type": "object", "properties": {"kind": {"type": "string"}, "n": {"type": number}}}
+        for name, number in (("x", "integer"), ("y", "string"))
+    }
+    tag = {"propertyName": "kind", "mapping": {"whole": "#/$defs/x"}}  # y is mapped by its name
+    part = {"oneOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}], "discriminator": tag}
+    parsed = parse_schema({"type": "object", "properties": {"a": part}, "$defs": kinds})
+    for value in ({"kind": "whole", "n": 1}, {"kind": "y", "n": "one"}):
+        assert parsed.root.read({"a": value}) == {"a": value}
+    for value in ({"kind": "y", "n": 1}, {"kind": "x", "n": 1}):
+        with pytest.raises(InvalidDocument, match="/a"):
+            parsed.root.read({"a": value})
 
 
 def test_classes_of_pydantic_are_schemas():

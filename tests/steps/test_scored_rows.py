@@ -219,7 +219,9 @@ def test_a_request_brings_the_score_and_gets_the_probability(tmp_path: Path) -> 
         taken = server.post("/v1/semcal/labels", labels).json()["data"]
         assert [one["counts"] for one in taken] == [True] * 3
         assert watch.tests["risk"].n == 3
-        for row in ({}, {"score": None}, {"score": "high"}, {"options": 3}):
+        reply = server.post("/v1/semcal/check", {"row": {"score": 1.0, "samples": 3}})  # a key that passes
+        assert (reply.status_code, reply.json()["semcal"]["m"]) == (200, 0)
+        for row in ({}, {"score": None}, {"score": "high"}, {"score": 10**400}, {"options": 3}):
             assert server.post("/v1/semcal/check", {"row": row}).status_code == 400
         for body in ({"question": "Who?", "answer": "Ana"}, {"row": {"score": 1.0}, "answer": "Ana"}):
             refused = server.post("/v1/semcal/check", body)

@@ -147,10 +147,10 @@ for _feature in (
 
 def _finite(value: object) -> float | None:
     """Return a finite number, or the one that a cell of a table holds; None for other values."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            value = float(value)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    with suppress(ValueError, OverflowError):
+        number = float(value) if isinstance(value, str | int | float) else math.nan
+        return number if math.isfinite(number) else None
+    return None
 
 
 def name_and_direction(text: str) -> tuple[str, str | None]:

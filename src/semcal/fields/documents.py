@@ -28,8 +28,9 @@ from semcal.rows import TokenScores
 
 #: Brackets of a text that are tried as the beginning of a document.
 TRIES = 20
-_FENCE = re.compile(r"```(?:json)?\s*(?=\{)", re.IGNORECASE)
-_BRACKET = re.compile(r"\{")
+_OBJECT = r"""\{\s*(?:["'}]|\w+\s*:)"""  # how an object begins, or what should be one
+_FENCE = re.compile(rf"```(?:json)?\s*(?={_OBJECT})", re.IGNORECASE)
+_BRACKET = re.compile(_OBJECT)
 #: The parts of a text that tell where an object ends.
 _PART = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 _BETWEEN = re.compile(r"[\s,:]*")

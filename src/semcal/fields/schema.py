@@ -482,9 +482,21 @@ class _Parser:
     ) -> Node:
         """Return the node of alternatives: null and one other, leaves, or objects with a discriminator."""
         rest = {key: value for key, value in json.items() if key not in (combined, "discriminator")}
+        discriminator = json.get("discriminator") or {}
+        given, mapping = discriminator.get("propertyName", ""), discriminator.get("mapping") or {}
+        if not isinstance(given, str) or not isinstance(mapping, Mapping):
+            raise InputError(
+                f"'schema' {place}: 'discriminator' cannot be {shown(discriminator)}. Correct it"
+            )
         branches = []
         for number, part in enumerate(json[combined]):
             inner, inner_trail = self.resolved(part, f"{place}/{combined}/{number}", trail)
+            ref = part.get("$ref") if isinstance(part, Mapping) else None
+            own = (inner.get("properties") or {}).get(given)
+            if ref and isinstance(own, Mapping) and not {"const", "enum"} & own.keys():
+                names = [name for name, target in mapping.items() if target == ref]
+                own = {**own, "enum": names or [ref.rpartition("/")[2]]}  # as OpenAPI maps the references
+                inner = {**inner, "properties": {**inner["properties"], given: own}}
             branches.append(
                 (number, {**inner, **rest} if "type" not in rest else {**rest, **inner}, inner_trail)
             )
@@ -500,7 +512,6 @@ class _Parser:
         if nodes and all(node.kind == "leaf" and node.items is None for node in nodes):
             return Node(path, "leaf", nullable, options=tuple(nodes), description=description)
         are_objects = all(node.kind == "object" and not node.variants for node in nodes)
-        given = (json.get("discriminator") or {}).get("propertyName")
         if nodes and are_objects and (tag := _common_tag(nodes, given)):
             variants = {value: node for node in nodes for value in _tag_values(node, tag)}
             return Node(path, "object", nullable, tag=tag, variants=variants, description=description)

@@ -85,9 +85,9 @@ class SemcalPart(_Part):
         """Describe an answer with its first `most` meanings, and with `samples` their samples."""
         answer, verdict = answered.outcome.answer, answered.verdict
         has_probability = verdict.probability is not None
-        values = vars(answer) | vars(verdict) | vars(answered)
+        values = vars(answer) | vars(verdict) | vars(answered) | {"audit": answered.audited}
         values |= {"answer": answer.text, "confidence": verdict.probability, "reason": answer.reason}
-        values |= {"m": len(answer.row.json.get("samples") or ()), "audit": answered.audited}
+        values["m"] = len(m) if isinstance(m := answer.row.json.get("samples"), list) else 0
         values["explanation"] = (answer if has_probability else replace(answer, like=None)).explanation
         values["meanings"] = [
             ListedMeaning(
