@@ -76,6 +76,7 @@ def ends(value: Any) -> Any:
         (ends("many"), "a value in its files"),
         (settings(quantization_config={"quant_method": "gptq", "bits": 4}), "optimum"),
         (settings(quantization_config={"load_in_4bit": True}), "bitsandbytes"),
+        (settings(quantization_config={"quant_method": "fractions", "bits": 4}), "quantization_config"),
         *((content("config.json", text), "configuration") for text in ("[" * 10**5, "[1]")),
         (content("tokenizer_config.json", "[1]"), "tokenizer"),
         (content("tokenizer_config.json", '{"model_max_length": "many"}'), "tiny"),

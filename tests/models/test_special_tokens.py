@@ -62,12 +62,15 @@ def test_a_text_that_spells_special_tokens_invokes_none(template: str | None) ->
     assert special.isdisjoint(piece)
 
 
-def test_special_tokens_are_those_that_the_tokenizer_or_the_model_calls_so() -> None:
-    tokenizer = tiny_models.tokenizer()
+@pytest.mark.parametrize("template", [tiny_models.TEMPLATE, None])
+def test_special_tokens_are_those_that_the_tokenizer_or_the_model_calls_so(template: str | None) -> None:
+    tokenizer = tiny_models.tokenizer(template=template)
     tokenizer.add_tokens([AddedToken("<think>"), AddedToken("<eot>"), AddedToken("<x>", special=True)])
+    tokenizer.unk_token = "<x>"  # also an end of text in some checkpoints
     form = chat_format(tokenizer, [EOS, tokenizer.convert_tokens_to_ids("<eot>")])
-    assert isinstance(form, TemplateFormat)
     assert form._defused("a <think>, <eot>, <x> and <|end|>") == "a <think>, < eot>, < x> and < |end|>"
+    ids = form.encode([Turn("user", "a <x> or <eot>")]) + form.encode_answer(CHAT, "a <x> or <eot>")
+    assert not {"<x>", "<eot>"} & {*tokenizer.convert_ids_to_tokens(ids)}
 
 
 @pytest.mark.parametrize("family", tiny_nli.FAMILIES)

@@ -152,8 +152,19 @@ class ChatFormat(ABC):
         follows = tokens[: len(prefix_tokens)] == prefix_tokens
         return tokens[len(prefix_tokens) :] if follows else self._plain(continuation)
 
+    @cached_property
+    def _special_texts(self) -> re.Pattern[str]:
+        added = self.tokenizer.added_tokens_decoder.items()
+        ends = (token for number, token in added if token.special or number in self.eos)
+        texts = {str(token) for token in (*self.tokenizer.all_special_tokens, *ends)}
+        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)")
+
+    def _defused(self, text: str) -> str:
+        return self._special_texts.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
     def _plain(self, text: str) -> _Ids:
         """Encode a text without additions; special tokens in it are encoded as text."""
+        text = self._defused(text)
         return tuple(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
     def _decode(self, token_ids: Sequence[int]) -> str:
@@ -281,17 +292,6 @@ class TemplateFormat(ChatFormat):
     def _render(self, turns: Sequence[Turn], *, ask: bool) -> _Ids:
         text = self._text(self._roles(turns), ask=ask)
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    @cached_property
-    def _special_texts(self) -> re.Pattern[str]:
-        added = self.tokenizer.added_tokens_decoder.items()
-        ends = (token for number, token in added if token.special or number in self.eos)
-        texts = {str(token) for token in (*self.tokenizer.all_special_tokens, *ends)}
-        texts.discard(str(self.tokenizer.unk_token))
-        return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)")
-
-    def _defused(self, text: str) -> str:
-        return self._special_texts.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def _roles(self, turns: Sequence[Turn]) -> list[Turn]:
         """Return the turns; a system message that the template does not render joins the first user turn."""

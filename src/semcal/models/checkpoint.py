@@ -33,8 +33,9 @@ _WEIGHT_FILES = (
 
 
 def read_config(failure: str, location: Location, revision: str | None) -> Any:
-    """Return the configuration of a checkpoint; ModelError for so many layers that it could not be built."""
+    """Return the configuration of a checkpoint; ModelError for too many layers or unknown quantization."""
     from transformers import AutoConfig, PretrainedConfig
+    from transformers.quantizers.auto import AutoHfQuantizer
 
     with silenced(), as_model_error(f"{failure}: its configuration", location.source):
         content, _ = _read(PretrainedConfig.get_config_dict, location, revision)
@@ -44,6 +45,12 @@ def read_config(failure: str, location: Location, revision: str | None) -> Any:
                     f"{failure}: its config.json has {key} = {str(value)[:20]}…, expected at most "
                     f"{_MOST_MODULES}. Download it again"
                 )
+        quantization = content.get("quantization_config")
+        if quantization is not None and not AutoHfQuantizer.supports_quant_method(quantization):
+            raise ModelError(  # transformers would read quantized weights as plain numbers
+                f"{failure}: its config.json has quantization_config = {shown(quantization)}, whose "
+                "method is unknown to transformers. Use a checkpoint with another quantization, or without"
+            )
         return _read(AutoConfig.from_pretrained, location, revision)
 
 
