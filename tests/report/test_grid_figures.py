@@ -104,6 +104,19 @@ def test_the_scatter_has_the_mean_of_every_method_and_measure_with_standard_erro
     assert bars == {round(entry["ace"]["se"], 9) for entry in entries}
 
 
+def test_data_sets_of_one_model_stand_side_by_side_each_at_its_own_scale(
+    made_up_results: Results,
+) -> None:
+    entries = made_up_results["analyses"]["confidence"]
+    moved = [{**e, "dataset": "other", "ace": {**e["ace"], "mean": e["ace"]["mean"] + 1}} for e in entries]
+    figure = scatter_figure(of(datasets=(DATASET, "other")), [*entries, *moved])
+    left, right = figure.axes
+    assert left.get_position().y0 == pytest.approx(right.get_position().y0)
+    assert left.get_position().x1 < right.get_position().x0
+    assert right.get_xlim()[0] == pytest.approx(left.get_xlim()[0] + 1)
+    assert right.get_ylim() == pytest.approx(left.get_ylim())
+
+
 def test_data_sets_of_several_models_are_rows(made_up_results: Results) -> None:
     entries = made_up_results["analyses"]["confidence"]
     places = [(e, d) for e in (MODEL, "beta") for d in (DATASET, "other")]

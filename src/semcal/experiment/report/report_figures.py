@@ -124,21 +124,24 @@ def planned_figures(run: FinishedRun, results: RunResults) -> list[PlannedFigure
 def scatter_figure(run: FinishedRun, points: Records, *, error: Literal["se", "sd"] = "se") -> Figure:
     """Draw ACE (x) against AUROC (y): rows are data sets, columns models, colors methods, markers measures.
 
-    Closer to the top left is better. The panels of a data set share their scales. Bars are the standard error
-    over runs, or with `error` "sd" the standard deviation (figure 7).
+    For one model, up to four data sets share a row. Closer to the top left is better. The panels of a data
+    set share their scales. Bars are the standard error over runs, or with `error` "sd" the standard deviation
+    (figure 7).
     """
     models, datasets = run.models, run.datasets
-    lines = {1: 4, 2: 2}.get(len(models), 1)
+    side_by_side = len(models) == 1 < len(datasets) <= 4
+    rows, columns = (1, len(datasets)) if side_by_side else (len(datasets), len(models))
+    lines = {1: 4, 2: 2}.get(columns, 1)
     figure, grid = panels(
-        len(datasets),
-        len(models),
-        panel=(1.95, 1.35),
-        gaps=(0.14, 0.42),
+        rows,
+        columns,
+        panel=(1.8 if side_by_side else 1.95, 1.35),
+        gaps=(0.42 if side_by_side else 0.14, 0.42),
         margins=(0.58, 0.1, 0.24, 0.48 + 0.19 * lines),
-        sharex="row",
-        sharey="row",
+        sharex=False if side_by_side else "row",
+        sharey=False if side_by_side else "row",
     )
-    for row, dataset in zip(grid, datasets):
+    for row, dataset in zip(grid.T if side_by_side else grid, datasets):
         on_dataset = [point for point in points if point["dataset"] == dataset]
         for axes, model in zip(row, models):
             _draw_points(axes, [point for point in on_dataset if point["model"] == model], error)
