@@ -24,6 +24,7 @@ from semcal.metrics.calibration_errors import (
     uncertainty_of,
 )
 from semcal.metrics.frequencies import (
+    AT_A_TIME,
     FrequencyTable,
     GroupLabels,
     Groups,
@@ -213,10 +214,6 @@ def summary(
     return numbers
 
 
-#: Number of data sets whose tables are computed together, so that they stay in the processor's cache.
-ROWS = 16
-
-
 def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> dict[str, Floats]:
     """Compute every metric of many sets (runs, measures, methods) with equal numbers of confidences.
 
@@ -235,7 +232,8 @@ def summaries(confidence: ArrayLike, correct: ArrayLike, *, bins: int = 15) -> d
         raise InputError(
             f"confidence has shape {values.shape} and correct {outcomes.shape}. Give one outcome each."
         )
-    blocks = [slice(start, start + ROWS) for start in range(0, len(values), ROWS)]
+    n_sets = max(1, AT_A_TIME // values.shape[1])  # as `FrequencyTable.parts`, before the tables are made
+    blocks = [slice(start, start + n_sets) for start in range(0, len(values), n_sets)]
     parts = [measure_rows(frequency_tables(values[b], outcomes[b]), METRICS, bins) for b in blocks]
     return {name: np.concatenate([part[name] for part in parts]) for name in METRICS}
 
